@@ -1,0 +1,127 @@
+"""The verbs: `rocmlab check | report | read | model`.
+
+Exit codes: 0 it ran (a slow or broken GPU is a finding), 1 a notebook failed or --strict and something is warn or
+broken, 2 usage, parameters or an unreadable file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rocmlab import __version__
+from rocmlab.findings import LANGUAGES
+
+
+class UsageError(Exception):
+    """Something the user typed or named cannot be used; the text says what was seen and what to do. Exit code 2."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the command line."""
+    top = argparse.ArgumentParser(
+        prog="rocmlab", description="Does this GPU work, why is it slow, and what would make it faster?"
+    )
+    top.add_argument("--version", action="version", version=f"rocmlab {__version__}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    check = verbs.add_parser("check", help="the one-minute answer: card, driver, build, and one small launch")
+    _shared(check)
+
+    report = verbs.add_parser("report", help="run the notebooks and build the page")
+    report.add_argument("--arch", default="auto", help="gfx target that must be there, such as gfx1032 (default: auto)")
+    report.add_argument("--name", help="name of the run folder in outputs/ (default: from the card)")
+    report.add_argument("--params", nargs="+", default=[], metavar="FILE", help="YAML files of overrides, in order")
+    report.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", dest="settings", help="single overrides")
+    report.add_argument("--only", help="notebooks to run, such as 01,03")
+    report.add_argument("--from", dest="first", metavar="NN", help="run from this notebook on")
+    report.add_argument("--fresh", action="store_true", help="move an earlier run of this name aside and start anew")
+    report.add_argument("--strict", action="store_true", help="exit 1 when something is warn or broken")
+    report.add_argument("--lang", choices=LANGUAGES, default="en", help="language of the page")
+
+    read = verbs.add_parser("read", help="say what a trace, a log, a snapshot, a record or a run folder shows")
+    read.add_argument("files", nargs="+", metavar="FILE")
+    _shared(read)
+
+    model = verbs.add_parser("model", help="fetch and prepare the bundled model")
+    model.add_argument("--model", default="bundled", help="bundled, random:PRESET, a hub id or a local folder")
+    return top
+
+
+def _shared(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--json", action="store_true", help="one JSON object a line, for programs")
+    verb.add_argument("--lang", choices=LANGUAGES, default="en")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A console under GBK or code page 1252 cannot show every character; it must never fail on one.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    arguments = parser().parse_args(argv)
+    try:
+        return VERBS[arguments.verb](arguments)
+    except UsageError as error:
+        print(f"rocmlab: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("rocmlab: stopped by Ctrl-C; what was measured is kept.", file=sys.stderr)
+        return 130
+
+
+def read(arguments: argparse.Namespace) -> int:
+    """Answer for each file; exit 2 when one could not be opened or is of no known kind, the others are read still."""
+    from rocmlab import readers
+
+    worst = 0
+    for name in arguments.files:
+        try:
+            answer = readers.answer(Path(name), arguments.lang)
+        except OSError as error:
+            print(f"rocmlab: cannot open {name}: {error.strerror or error}", file=sys.stderr)
+            worst = 2
+            continue
+        if answer["kind"] == "unknown":
+            worst = 2
+        print(json.dumps(answer, ensure_ascii=True, allow_nan=False) if arguments.json else _shown(answer))
+    return worst
+
+
+def _shown(answer: dict[str, Any]) -> str:
+    mark = {"ok": "[ok]", "warn": "[!]", "broken": "[!!]", "unknown": "[?]"}[answer["status"]]
+    lines = [f"{mark} {answer['file']} ({answer['kind']}): {answer['verdict']}", f"    {answer['sentence']}"]
+    if answer["advice"]:
+        lines.append(f"    -> {answer['advice']}")
+    for key, value in answer["numbers"].items():
+        if not key.endswith("_reason"):
+            shown = f"unknown ({answer['numbers'].get(f'{key}_reason', 'no reason given')})" if value is None else value
+            lines.append(f"    {key:<28} {shown}")
+    return "\n".join(lines)
+
+
+def check(arguments: argparse.Namespace) -> int:
+    from rocmlab import device
+
+    return device.check(lang=arguments.lang, as_json=arguments.json)
+
+
+def report(arguments: argparse.Namespace) -> int:
+    from rocmlab import runner
+
+    return runner.report(arguments)
+
+
+def model(arguments: argparse.Namespace) -> int:
+    from rocmlab import models
+
+    return models.prepare(arguments.model)
+
+
+VERBS = {"check": check, "report": report, "read": read, "model": model}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""What was found, and how it is said: one table of codes, two languages.
+
+A judge calls `finding("KERNELS_MISSING", arch="gfx1032", numbers={...})`; a page calls `say(finding, "zh")`.
+The codes, their status, their sort and all wording live in `messages.yaml`, nowhere else.
+"""
+
+from __future__ import annotations
+
+import functools
+import string
+from importlib import resources
+from typing import Any
+
+import yaml
+
+LANGUAGES = ("en", "zh")
+ORDER = ("broken", "unknown", "warn", "ok")  # worst first
+UNKNOWN = {"en": "unknown", "zh": "未知"}
+
+Finding = dict[str, Any]
+
+
+class _Nullable(string.Formatter):
+    """Format a missing number as the word "unknown", whatever its format specification says."""
+
+    def __init__(self, lang: str) -> None:
+        self.lang = lang
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return UNKNOWN[self.lang] if value is None else format(value, format_spec)
+
+
+@functools.cache
+def messages() -> dict[str, dict[str, Any]]:
+    """Return the table of codes: `{code: {status, sort, en: {sentence, advice}, zh: {...}, variants?}}`."""
+    text = resources.files("rocmlab").joinpath("messages.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)
+
+
+def finding(
+    code: str, *, numbers: dict[str, Any] | None = None, variant: str | None = None, **words: Any
+) -> Finding:
+    """Make one finding.
+
+    `numbers` go into the answer (flat, unit in the key, null plus `<key>_reason` where unknown); `words` only fill
+    placeholders of the message. `variant` picks another wording of the same code. Raises KeyError for an unknown code.
+    """
+    entry = messages()[code]
+    return {
+        "code": code,
+        "status": entry["status"],
+        "sort": entry["sort"],
+        "numbers": dict(numbers or {}),
+        "words": words,
+        "variant": variant,
+    }
+
+
+def say(found: Finding, lang: str = "en") -> Finding:
+    """Return `{code, status, sentence, numbers, advice}` in one language; advice is "" where there is none."""
+    entry = messages()[found["code"]]
+    if found.get("variant"):
+        entry = entry["variants"][found["variant"]]
+    values = {**found["numbers"], **found["words"]}
+    wording, formatter = entry[lang], _Nullable(lang)
+    said = {part: formatter.vformat(wording.get(part) or "", (), values) for part in ("sentence", "advice")}
+    return {"code": found["code"], "status": found["status"], "numbers": found["numbers"], **said}
+
+
+def worst_first(found: list[Finding]) -> list[Finding]:
+    """Sort findings broken, unknown, warn, ok; notes come after answers and faults of the same status."""
+    return sorted(found, key=lambda f: (ORDER.index(f["status"]), f["sort"] == "note"))
+
+
+def verdict(found: list[Finding]) -> tuple[str, str]:
+    """Return (code, status) of the worst finding; an answer counts even when it is ok, a note or headline never does."""
+    for one in worst_first(found):
+        if one["sort"] == "answer" or (one["sort"] == "fault" and one["status"] != "ok"):
+            return one["code"], one["status"]
+    return "OK", "ok"
+
+
+def paragraph(found: list[Finding], lang: str = "en") -> tuple[str, str]:
+    """Return (sentence, advice) of several findings, in their order, each said once."""
+    said = [say(one, lang) for one in found]
+    joint = "" if lang == "zh" else " "
+    return tuple(joint.join(dict.fromkeys(s[part] for s in said if s[part])) for part in ("sentence", "advice"))  # type: ignore[return-value]

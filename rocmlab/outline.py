@@ -106,8 +106,11 @@ def answers(facts: Facts) -> dict[str, Finding]:
     return given
 
 
-def why_not(facts: Facts, notebook: str, lang: str) -> str:
-    """Return why a notebook gives no answer, as one sentence; "" when it ran and has something to show."""
+def why_not(facts: Facts, notebook: str, lang: str, short: bool = False) -> str:
+    """Return why a notebook gives no answer, as one sentence; "" when it ran and has something to show.
+
+    `short` leaves its number out where the reader sees it anyway.
+    """
     row, section = facts.status(notebook), facts.made.get(notebook)
     status = row.get("status")
     if status in (*DIED, "skipped"):
@@ -120,7 +123,7 @@ def why_not(facts: Facts, notebook: str, lang: str) -> str:
     if section and not section.missing:
         return ""  # records without a notebook: pages can be rebuilt from records alone
     exists = any((results.home() / "notebooks").glob(f"{notebook}_*.ipynb"))
-    return word("reason_not_run" if exists else "reason_not_in_version", lang, notebook=notebook)
+    return word(f"{'short' if short else 'reason'}_{'not_run' if exists else 'not_in_version'}", lang, notebook=notebook)
 
 
 def no_answer(facts: Facts, question: str, lang: str) -> str:
@@ -130,15 +133,14 @@ def no_answer(facts: Facts, question: str, lang: str) -> str:
     return word("answer_missing", lang, reason=reason)
 
 
-def provenance(facts: Facts) -> list[str]:
-    """Return the grey line: system, torch, HIP or CUDA, Python, model, dtype, date. Names stay English."""
+def provenance(facts: Facts, lang: str) -> list[str]:
+    """Return the grey line: memory, system, torch, HIP or CUDA, Python, model, dtype, date."""
     probe, subject = facts.snapshot, facts.subject
     hip, cuda = probe.get("torch_version_hip"), probe.get("torch_version_cuda")
-    device = sections.launched(probe)[1]
-    memory = subject.get("memory_bytes") or device.get("total_memory")
+    memory = subject.get("memory_bytes") if subject.get("arch") != "cpu" else None
     parts = [
-        words.number(memory, "B") if memory and subject.get("arch") != "cpu" else "",
-        probe.get("platform"),
+        word("provenance_memory", lang, memory=words.number(memory, "B")) if memory else "",
+        system(probe.get("platform")),
         f"torch {probe['torch_version']}" if probe.get("torch_version") else "",
         f"HIP {hip}" if hip else f"CUDA {cuda}" if cuda else "",
         f"Python {probe['python']}" if probe.get("python") else "",
@@ -146,6 +148,15 @@ def provenance(facts: Facts) -> list[str]:
         str(facts.birth.get("started") or "")[:10],
     ]
     return list(dict.fromkeys(str(part) for part in parts if part))
+
+
+def system(platform: Any) -> str:
+    """Shorten what Python calls the platform: "Windows 11 (10.0.26100)", "Linux 6.8.0"."""
+    parts = str(platform or "").split("-")
+    if parts[0] == "Windows" and len(parts) > 2:
+        return f"Windows {parts[1]} ({parts[2]})"
+    wsl = " (WSL)" if "microsoft" in str(platform).lower() else ""
+    return f"{parts[0]} {parts[1]}{wsl}" if len(parts) > 1 else parts[0]
 
 
 def notices(facts: Facts, lang: str) -> list[str]:

@@ -219,7 +219,7 @@ def _told(facts: Facts, notebook: str, lang: str, error: str) -> dict[str, Any]:
         "notice": notice,
         "took": word("took", lang, duration=words.seconds(took, lang)) if took is not None else "",
         "card": outline.card(facts, lang),
-        "provenance": outline.provenance(facts),
+        "provenance": outline.provenance(facts, lang),
         "version": __version__,
         "method": facts.birth.get("method_version", METHOD_VERSION),
     }

@@ -22,7 +22,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
+from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea, VPacker
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from rocmlab import words
@@ -134,7 +134,7 @@ def paired_bars(
     ax.tick_params(axis="y", length=0, labelcolor=INK)
     ax.xaxis.set_major_locator(MaxNLocator(5 if not _narrow.get() else 4))
     ax.grid(axis="x")
-    ax.set_xlabel(f"[{unit}]" if unit else "")
+    ax.set_xlabel(_axis(value, unit))
     _name_arms(ax, arms, given, ratio_of)
 
 
@@ -166,7 +166,8 @@ def _bar(ax: Axes, row: dict[str, Any], value: str, y: float, thick: float, role
 def _name_arms(ax: Axes, arms: list[Any], given: dict[str, Role], ratio_of: tuple[str, str] | None) -> None:
     """Write the arms' names above the first bars, in their colours, in the order of the bars."""
     said = [TextArea(str(who), textprops={"color": given[who].text, "weight": "bold", "size": 9.5}) for who in arms]
-    row = HPacker(children=said, pad=0, sep=14)
+    pack = VPacker if _narrow.get() else HPacker
+    row = pack(children=said, pad=0, sep=2 if _narrow.get() else 14)
     ax.add_artist(
         AnchoredOffsetbox(
             "lower left", child=row, frameon=False, pad=0, borderpad=0.2, bbox_to_anchor=(0, 1),
@@ -196,13 +197,23 @@ def strip(
         rows = frame[(frame[category] == name) & frame[value].notna()]
         groups = [rows[rows[process] == p] for p in _order(rows[process])] if process else [rows]
         _groups(ax, [group[value].astype(float).tolist() for group in groups if len(group)], place, role)
-    ax.set_xticks(range(len(categories)), [_wrapped(name, 11) for name in categories])
-    ax.tick_params(axis="x", length=0, labelcolor=INK)
+    stagger = _narrow.get() and len(categories) > 3  # names side by side would touch on a phone
+    labels = [("\n\n" if stagger and i % 2 else "") + _wrapped(name, 11) for i, name in enumerate(categories)]
+    ax.set_xticks(range(len(categories)), labels)
+    ax.tick_params(axis="x", length=0, labelcolor=INK, labelsize=8.5 if _narrow.get() else 9.5)
     ax.set_xlim(-0.6, len(categories) - 0.4)
-    ax.set_ylim(bottom=0)
-    ax.margins(y=0.12)
+    _calm(ax, frame[value].dropna().astype(float))
     ax.grid(axis="y")
-    ax.set_ylabel(f"[{unit}]" if unit else "")
+    ax.set_ylabel(_axis(value, unit))
+
+
+def _calm(ax: Axes, values: pd.Series) -> None:
+    """Show at least 30% of the median from bottom to top, so that a little noise looks like a little noise."""
+    if not len(values):
+        return
+    low, high, middle = values.min(), values.max(), values.median()
+    room = max((high - low) * 0.12, (0.3 * middle - (high - low)) / 2)
+    ax.set_ylim(max(0.0, low - room), high + room)
 
 
 def _groups(ax: Axes, groups: list[list[float]], place: int, role: Role) -> None:
@@ -249,7 +260,7 @@ def series(
     ax.set_ylim(bottom=0)
     ax.grid(axis="y")
     ax.set_xlabel(_axis(x, x_unit))
-    ax.set_ylabel(f"[{unit}]" if unit else "")
+    ax.set_ylabel(_axis(value, unit))
     _end_names(ax, ends)
 
 

@@ -92,6 +92,7 @@ def templates() -> jinja2.Environment:
         loader=jinja2.PackageLoader("rocmlab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     made.filters["inline"] = inline
+    made.filters["begin"] = lambda text: text[:1].upper() + text[1:]
     return made
 
 
@@ -122,7 +123,7 @@ def context(facts: Facts, pictures: Pictures, lang: str, main: str) -> dict[str,
     shown = [_shown(facts, pictures.get(n, []), n, lang, main) for n in HOUSE if _has_section(facts, n)]
     _count(shown)
     discarded = [_line(one, lang) for section in facts.made.values() for one in section.discarded]
-    missing = [(n, word(f"question_{n}", lang), why_not(facts, n, lang)) for n in HOUSE if why_not(facts, n, lang)]
+    missing = [(n, word(f"question_{n}", lang), why_not(facts, n, lang, short=True)) for n in HOUSE if why_not(facts, n, lang)]
     return {
         "lang": lang,
         "w": functools.partial(word, lang=lang),
@@ -132,7 +133,7 @@ def context(facts: Facts, pictures: Pictures, lang: str, main: str) -> dict[str,
         "code": code,
         "status": status,
         "signs": SIGNS,
-        "provenance": provenance(facts),
+        "provenance": provenance(facts, lang),
         "notices": notices(facts, lang),
         "answers": [(q, word(q, lang), _answer(facts, q, lang)) for q in outline.QUESTIONS],
         "sections": shown,
@@ -266,7 +267,7 @@ def summary(facts: Facts, lang: str) -> str:
     text = templates().get_template("summary.md.j2").render(
         card=card(facts, lang),
         verdict=word(wording, lang),
-        provenance=provenance(facts),
+        provenance=provenance(facts, lang),
         notices=notices(facts, lang),
         answers=[(word(q, lang), _answer(facts, q, lang)) for q in outline.QUESTIONS],
         tables=grids,

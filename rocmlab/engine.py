@@ -26,7 +26,7 @@ from typing import Any
 import nbformat
 import psutil
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
-from nbclient.exceptions import CellExecutionError, DeadKernelError
+from nbclient.exceptions import DeadKernelError
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from papermill.execute import execute_notebook
@@ -48,6 +48,7 @@ NOISE = re.compile(
 THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+")
 CELL_FRAME = re.compile(r"[\\/]ipykernel_\d+[\\/]")
 MACHINERY = re.compile(r"[\\/](ipykernel|zmq|tornado)[\\/]")
+LEFT_OUT = re.compile(r"^\.\.\. (\d+) characters left out \.\.\.$", re.MULTILINE)
 IMAGES = ("image/png", "image/jpeg", "image/gif")
 # A hanging kernel writes the Python stack of all its threads to its log when it gets this signal, also while it is
 # inside C code; `faulthandler` has no counterpart on Windows.
@@ -140,11 +141,15 @@ class _Client(PapermillNotebookClient):
         if self.execution.ended_by_us:  # the limit was reached while it started
             self.execution.end(self.execution.ended_by_us)
 
-    def process_message(self, *arguments: Any, **keywords: Any) -> Any:
-        output = super().process_message(*arguments, **keywords)
-        if output is not None and output.get("output_type") == "stream" and len(output["text"]) > KEPT_PRINT:
-            output["text"] = shortened(output["text"])
-        return output
+    def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+        output = super().process_message(msg, cell, cell_index)
+        if output is None or output.get("output_type") != "stream":
+            return output
+        if len(cell.outputs) > 1 and cell.outputs[-2].get("name") == output["name"]:
+            cell.outputs[-2]["text"] += cell.outputs.pop()["text"]
+        if len(cell.outputs[-1]["text"]) > KEPT_PRINT:
+            cell.outputs[-1]["text"] = shortened(cell.outputs[-1]["text"])
+        return cell.outputs[-1]
 
 
 class _Engine(Engine):
@@ -466,7 +471,7 @@ def without_machinery(lines: list[str]) -> list[str]:
             stack.append(line)
         else:
             kept, stack = [*kept, *_frames(stack), line], None
-    return "\n".join(kept).strip("\n").replace("\n\n\n", "\n\n").splitlines()
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip("\n").splitlines()
 
 
 def _frames(stack: list[str] | None) -> list[str]:
@@ -483,5 +488,7 @@ def shortened(text: str) -> str:
     text = notebooks.fold(text)
     if len(text) <= KEPT_PRINT:
         return text
-    half = KEPT_PRINT // 4
-    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    head, tail = text[: KEPT_PRINT // 4], text[-KEPT_PRINT // 4 :]
+    middle = text[len(head) : -len(tail)]
+    dropped = len(middle) + sum(int(number) for number in LEFT_OUT.findall(middle))
+    return f"{head}\n... {dropped} characters left out ...\n{tail}"

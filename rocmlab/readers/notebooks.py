@@ -33,7 +33,7 @@ MOVES = re.compile(r"(\r|\x08|\x1b\[[0-9;]*[A-Za-z])")
 
 
 def fold(text: str) -> str:
-    """Return text as a terminal shows it at the end: what a carriage return, backspace or cursor-up overwrote is gone."""
+    """Return text as a terminal shows it at the end: without what a return, a backspace or a cursor-up overwrote."""
     text = text.replace("\r\n", "\n")
     if not re.search(r"[\r\x08]|\x1b\[[0-9;]*[AGK]", text):
         return text
@@ -140,7 +140,7 @@ def read(evidence: Evidence) -> Reading:
     numbers: dict[str, Any] = {
         "code_cells": len(cells),
         "cells_without_execution_count": without,
-        "cells_failed": int(status in CODES) if place is None else sum(1 for c in cells if error_of(c)) or 1,
+        "cells_failed": max(sum(1 for cell in cells if error_of(cell)), int(status in CODES)),
     }
     if place is not None:
         numbers["code_cell"] = place + 1
@@ -190,19 +190,16 @@ def _outcome(notebook: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[str
         if error and error[0] == "KeyboardInterrupt" and "papermill" in notebook.get("metadata", {}):
             return "timed_out", index, "it was interrupted; whether at a time limit or by hand, the file does not say"
         if error:
-            return (*_at(failure(*error), index),)
+            kind, message = failure(*error)
+            return kind, index, message
     dead = _died_at(cells)
     if dead is not None:
         return "crashed", dead, "the kernel ended here without an exception"
     return "ok", None, ""
 
 
-def _at(found: tuple[str, str], index: int) -> tuple[str, int, str]:
-    return found[0], index, found[1]
-
-
 def _died_at(cells: list[dict[str, Any]]) -> int | None:
-    """Return the cell in which the kernel died: the last one that papermill started, when it or a later one never ended.
+    """Return the cell in which the kernel died: the last one that papermill started, if it or a later one never ended.
 
     Without papermill's times nothing follows: a notebook of which only some cells were run looks the same.
     """

@@ -48,7 +48,7 @@ NOISE = re.compile(
 THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+")
 CELL_FRAME = re.compile(r"[\\/]ipykernel_\d+[\\/]")
 MACHINERY = re.compile(r"[\\/](ipykernel|zmq|tornado)[\\/]")
-LEFT_OUT = re.compile(r"^\.\.\. (\d+) characters left out \.\.\.$", re.MULTILINE)
+LEFT_OUT = re.compile(r"\n\.\.\. (\d+) characters left out \.\.\.\n")
 IMAGES = ("image/png", "image/jpeg", "image/gif")
 # A hanging kernel writes the Python stack of all its threads to its log when it gets this signal, also while it is
 # inside C code; `faulthandler` has no counterpart on Windows.
@@ -198,6 +198,7 @@ def execute(
     notebook: dict[str, Any],
     *,
     name: str,
+    log: str,
     run: Path,
     parameters: dict[str, Any],
     cell_limit_s: float,
@@ -206,14 +207,14 @@ def execute(
 ) -> Result:
     """Execute a notebook in the run folder `run` and keep the executed copy as `notebooks/<name>.ipynb`.
 
-    Its kernel works in `run`; its log is `logs/<name>.log`. Whatever the notebook does is a Result, never an
-    exception. Raises OSError when the run folder cannot be written to begin with, and Interrupted (a
+    Its kernel works in `run`; what it writes at C level goes to `logs/<log>`. Whatever the notebook does is a Result,
+    never an exception. Raises OSError when the run folder cannot be written to begin with, and Interrupted (a
     KeyboardInterrupt) after having ended the kernel and kept the copy.
     """
-    log = run / "logs" / f"{name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)
-    execution = Execution(notebook, run, log)
+    log_path = run / "logs" / log
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    log_path.unlink(missing_ok=True)
+    execution = Execution(notebook, run, log_path)
     scratch = run / "notebooks" / f".{name}.partial.ipynb"
     scratch.parent.mkdir(parents=True, exist_ok=True)
     before = _oom_kills()
@@ -490,5 +491,5 @@ def shortened(text: str) -> str:
         return text
     head, tail = text[: KEPT_PRINT // 4], text[-KEPT_PRINT // 4 :]
     middle = text[len(head) : -len(tail)]
-    dropped = len(middle) + sum(int(number) for number in LEFT_OUT.findall(middle))
+    dropped = len(LEFT_OUT.sub("", middle)) + sum(int(number) for number in LEFT_OUT.findall(middle))
     return f"{head}\n... {dropped} characters left out ...\n{tail}"

@@ -51,14 +51,18 @@ def cell_of(notebook: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+def source_of(cell: dict[str, Any]) -> str:
+    """Return a cell's source, which a notebook stores as one string or as a list of lines."""
+    return "".join(cell.get("source") or "")
+
+
 def declared(notebook: dict[str, Any], file: str = "notebook") -> dict[str, Parameter]:
     """Return the parameters of a notebook by name; {} without a tagged cell. Raises UsageError for a syntax error."""
     cell = cell_of(notebook)
     if cell is None:
         return {}
-    source = cell.get("source", "")
     try:
-        tree = ast.parse("".join(source))
+        tree = ast.parse(source_of(cell))
     except SyntaxError as error:
         raise UsageError(
             f"{file}: its parameters cell is not valid Python (line {error.lineno}: {error.msg})"

@@ -178,6 +178,9 @@ class Setup:
             text = self.log.read_text(encoding="utf-8", errors="replace")
             hint = " On Debian and Ubuntu: sudo apt install python3-venv." if "ensurepip" in text else ""
             raise Stop(f"{goal['python']} could not make a virtual environment.{hint} The log: {self.log}")
+        self.constraints.write_text("", encoding="utf-8")
+        # The pip that comes with Python 3.11 needs three times as long to find out what is wanted.
+        self.pip("newest pip", "install", "--upgrade", "pip", must=False)
 
     def fill(self, base: dict[str, Any], goal: dict[str, Any], step: str, wish: str) -> None:
         """Bring torch, rocmlab and the model; the note says "working" meanwhile, so that a killed run is repaired."""

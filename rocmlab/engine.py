@@ -71,6 +71,7 @@ class Result:
     message: str | None = None
     exit: int | None = None
     signal: str | None = None
+    limit_s: float | None = None
 
     def as_row(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,10 +97,11 @@ class Execution:
         self.family: dict[int, psutil.Process] = {}
         self.error: BaseException | None = None
         self.ended_by_us: str | None = None  # why the watchdog ended the kernel
+        self.limit_s: float | None = None  # the limit that was reached
 
-    def end(self, why: str) -> None:
+    def end(self, why: str, limit_s: float | None = None) -> None:
         """End the kernel and everything it started; `why` becomes the message."""
-        self.ended_by_us = self.ended_by_us or why
+        self.ended_by_us, self.limit_s = why, limit_s
         if self.process is None or self.process.poll() is not None:
             return
         self.watch_family()
@@ -139,7 +141,7 @@ class _Client(PapermillNotebookClient):
         super().start_new_kernel(**keywords)
         self.execution.process = self.km.provisioner.process
         if self.execution.ended_by_us:  # the limit was reached while it started
-            self.execution.end(self.execution.ended_by_us)
+            self.execution.end(self.execution.ended_by_us, self.execution.limit_s)
 
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
         output = super().process_message(msg, cell, cell_index)
@@ -285,10 +287,10 @@ def _watch(
             if now - ended_at > GIVE_UP_S:
                 return
         elif now - execution.began > notebook_limit_s:
-            execution.end(f"the notebook ran longer than {notebook_limit_s:g} s and was ended")
+            execution.end("the notebook reached its limit", notebook_limit_s)
             ended_at = time.monotonic()
         elif execution.cell is not None and now - execution.cell_began > cell_limit_s:
-            execution.end(f"the cell ran longer than {cell_limit_s:g} s and was ended")
+            execution.end("the cell reached its limit", cell_limit_s)
             ended_at = time.monotonic()
 
 
@@ -315,7 +317,8 @@ def _result(execution: Execution, *, stopped: bool, oom: bool) -> Result:
     failed = next((c for c in execution.notebook.cells if _papermill(c).get("status") == "failed"), None)
     if execution.ended_by_us and not failed:
         status = "failed" if stopped else "timed_out"
-        return _at(execution, execution.cell, status, seconds, execution.ended_by_us)
+        message = execution.ended_by_us + (f" of {execution.limit_s:g} s" if execution.limit_s else "")
+        return replace(_at(execution, execution.cell, status, seconds, message), limit_s=execution.limit_s)
     if failed is not None:
         status, message = notebooks.failure(*(notebooks.error_of(failed) or ("error", "without a message")))
         return _at(execution, failed, status, seconds, message)
@@ -405,7 +408,8 @@ def repair(notebook: dict[str, Any], result: Result) -> None:
 
 def banner(result: Result, last: str) -> list[dict[str, Any]]:
     """Return the first cells of a copy that did not end well: status, cell, cause and the log's last lines."""
-    found = finding(notebooks.CODES[result.status], cell=result.cell, message=result.message)
+    numbers = {"code_cell": result.code_cell, "limit_s": result.limit_s}
+    found = finding(notebooks.CODES[result.status], numbers=numbers, cell=result.cell, message=result.message)
     title = {"en": "Last lines of the kernel's log", "zh": "kernel 日志的最后几行"}
     cells = []
     for lang in ("en", "zh"):

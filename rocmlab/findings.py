@@ -56,6 +56,8 @@ def finding(code: str, *, numbers: dict[str, Any] | None = None, variant: str | 
 
 def say(found: Finding, lang: str = "en") -> Finding:
     """Return `{code, status, sentence, numbers, advice}` in one language; advice is "" where there is none."""
+    if "said" in found:  # read back from a findings.json: its words are not kept, only what was said
+        return {**{key: found[key] for key in ("code", "status", "numbers")}, **found["said"][lang]}
     entry = messages()[found["code"]]
     if found.get("variant"):
         entry = entry["variants"][found["variant"]]

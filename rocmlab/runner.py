@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
 
-from rocmlab import METHOD_VERSION, birth, device, findings, parameters, results
+from rocmlab import METHOD_VERSION, birth, device, findings, models, parameters, results
 from rocmlab.cli import UsageError
 from rocmlab.progress import Progress, duration, say, size
 
@@ -61,6 +62,7 @@ def report(arguments: argparse.Namespace) -> int:
     Raises UsageError (exit 2) for whatever cannot be used, before anything runs; KeyboardInterrupt after Ctrl-C.
     """
     _stop_on_terminate()
+    _engine()
     house = discover(results.home() / "notebooks")
     books = select(house, arguments.only, arguments.first)
     layers = asked_for(arguments, house, books)
@@ -92,6 +94,15 @@ def _stop_on_terminate() -> None:
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, stop)
+
+
+def _engine() -> ModuleType:
+    """Return the module that runs notebooks; its packages are an extra, so they may be missing."""
+    try:
+        from rocmlab import engine
+    except ImportError as error:
+        raise UsageError(f"what runs notebooks is not installed ({error}): pip install -e .[notebooks]") from None
+    return engine
 
 
 # ---- what to run
@@ -277,8 +288,7 @@ def _run_all(
     limits: dict[str, float],
 ) -> bool:
     """Run what has no complete result of the same key; return True when a notebook ended badly."""
-    from rocmlab import engine
-
+    engine = _engine()
     earlier = {number: dict(row) for number, row in facts["notebooks"].items()}
     keys = {book.number: _key(book, values[book.number][0], facts) for book in books}
     todo = [book for book in books if not _complete(run, book, earlier.get(book.number, {}), keys[book.number])]
@@ -302,14 +312,14 @@ def _run_all(
                 **limits,
             )
         except engine.Interrupted as stop:
-            facts["notebooks"][book.number] = {**stop.result.as_row(), "key": keys[book.number]}
+            facts["notebooks"][book.number] = _row(stop.result, keys[book.number])
             for left in todo[place + 1 :]:
                 facts["notebooks"][left.number]["message"] = "the report was stopped before it began"
             write(run, facts, ended=True)
             progress.done(f"{book.stem}  stopped")
             say(f"Stopped. What was measured is in {run}; the same command goes on from there.")
             raise KeyboardInterrupt from None
-        facts["notebooks"][book.number] = {**ended.as_row(), "key": keys[book.number]}
+        facts["notebooks"][book.number] = _row(ended, keys[book.number])
         progress.done(line(book, facts["notebooks"][book.number]))
         write(run, facts)
         if shutil.disk_usage(run).free < DISK_LEFT:
@@ -321,20 +331,21 @@ def _run_all(
     return any(facts["notebooks"][book.number]["status"] not in COMPLETE for book in books)
 
 
+def _row(ended: Any, key: str) -> dict[str, Any]:
+    return {**ended.as_row(), "ended": results.now(), "key": key}
+
+
 def _key(book: Book, values: dict[str, Any], facts: dict[str, Any]) -> str:
     return birth.key(values, facts["subject"], facts["snapshot"], _model(values, facts["subject"]))
 
 
 def _model(values: dict[str, Any], subject: dict[str, Any]) -> str | None:
-    """Return what identifies the model that these values stand for; None for a notebook without one."""
+    """Return which model these values stand for on this device; None for a notebook without one."""
     if "model" not in values:
         return None
-    try:
-        from rocmlab import models
-
-        return str(models.identity(values["model"], subject))
-    except (ImportError, AttributeError):
-        return str(values["model"])
+    hub_model = {"hub_model": values["hub_model"]} if values.get("hub_model") else {}
+    settled = models.settle(str(values["model"]), accelerator=subject["device"] != "cpu", **hub_model)
+    return f"speed: {settled.speed}, text: {settled.text}"
 
 
 def _complete(run: Path, book: Book, row: dict[str, Any], key: str) -> bool:

@@ -136,15 +136,13 @@ def read(evidence: Evidence) -> Reading:
     notebook = evidence.json
     cells = [cell for cell in code_cells(notebook) if runnable(cell)]
     without = sum(cell.get("execution_count") is None for cell in cells)
-    status, place, message = _outcome(notebook, cells)
+    end = _ending(notebook, cells)
     numbers: dict[str, Any] = {
         "code_cells": len(cells),
         "cells_without_execution_count": without,
-        "cells_failed": max(sum(1 for cell in cells if error_of(cell)), int(status in CODES)),
+        "cells_failed": max(sum(1 for cell in cells if error_of(cell)), int(end["status"] in CODES)),
     }
-    if place is not None:
-        numbers["code_cell"] = place + 1
-    found = _faults(status, place, cells, message, numbers) + _injected_on_top(notebook)
+    found = _fault(end, cells, numbers) + _injected_on_top(notebook)
     pieces = [piece for cell in cells for piece in streams(cell)]
     found += _progress(pieces, numbers)
     lines = [line for piece in pieces for line in fold(piece).splitlines() if line.strip()]
@@ -152,13 +150,19 @@ def read(evidence: Evidence) -> Reading:
     return Reading("notebook", None, numbers, found, headline, {"output_lines": lines})
 
 
-def _faults(
-    status: str, place: int | None, cells: list[dict[str, Any]], message: str, numbers: dict[str, Any]
-) -> list[Finding]:
-    if status not in CODES:
+def _fault(end: dict[str, Any], cells: list[dict[str, Any]], numbers: dict[str, Any]) -> list[Finding]:
+    if end["status"] not in CODES:
         return []
+    place, variant = end.get("place"), end.get("variant")
     cell = cells[place].get("id", "unnamed") if place is not None else None
-    return [finding(CODES[status], numbers=dict(numbers), cell=cell, message=message)]
+    numbers["code_cell"] = None if place is None else place + 1
+    if place is None:
+        numbers["code_cell_reason"] = "it ended before its first cell, or the cell is not in this copy"
+    if end["status"] == "timed_out" and not variant:
+        numbers["limit_s"] = end.get("limit_s")
+    return [
+        finding(CODES[end["status"]], numbers=dict(numbers), variant=variant, cell=cell, message=end.get("message"))
+    ]
 
 
 def _progress(pieces: list[str], numbers: dict[str, Any]) -> list[Finding]:
@@ -179,23 +183,24 @@ def _injected_on_top(notebook: dict[str, Any]) -> list[Finding]:
     return []
 
 
-def _outcome(notebook: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[str, int | None, str]:
-    """Return (status, index among the code cells or None, message) of a notebook, from the best evidence it holds."""
-    ours = notebook.get("metadata", {}).get("rocmlab")
+def _ending(notebook: dict[str, Any], cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return {status, place among the code cells, message, ...} from the best evidence that a notebook holds."""
+    metadata = notebook.get("metadata") or {}
+    ours = metadata.get("rocmlab")
     if isinstance(ours, dict) and ours.get("status"):
         places = [index for index, cell in enumerate(cells) if cell.get("id") == ours.get("cell")]
-        return str(ours["status"]), places[0] if places else None, str(ours.get("message") or "")
+        return {**ours, "place": places[0] if places else None}
     for index, cell in enumerate(cells):
         error = error_of(cell)
-        if error and error[0] == "KeyboardInterrupt" and "papermill" in notebook.get("metadata", {}):
-            return "timed_out", index, "it was interrupted; whether at a time limit or by hand, the file does not say"
+        if error and error[0] == "KeyboardInterrupt" and "papermill" in metadata:
+            return {"status": "timed_out", "place": index, "variant": "interrupted"}
         if error:
-            kind, message = failure(*error)
-            return kind, index, message
+            status, message = failure(*error)
+            return {"status": status, "place": index, "message": message}
     dead = _died_at(cells)
     if dead is not None:
-        return "crashed", dead, "the kernel ended here without an exception"
-    return "ok", None, ""
+        return {"status": "crashed", "place": dead, "message": "it ended here without an exception"}
+    return {"status": "ok"}
 
 
 def _died_at(cells: list[dict[str, Any]]) -> int | None:

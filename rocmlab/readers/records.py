@@ -8,7 +8,7 @@ from typing import Any
 
 from rocmlab import findings, results
 from rocmlab.findings import Finding, finding
-from rocmlab.readers import Evidence, Reading
+from rocmlab.readers import Evidence, Reading, measurements
 from rocmlab.readers.notebooks import CODES
 
 RUN_SCHEMA = "rocmlab-run-1"
@@ -49,27 +49,19 @@ def _is_lines(evidence: Evidence) -> bool:
 
 def _lines(evidence: Evidence) -> Reading:
     records, damaged = results.parse_lines(evidence.text)
-    lost = sum(_not_a_number(record) for record in records)
+    lost = measurements.finite(records)[1]
     attempts = {record["attempt"] for record in records if "attempt" in record}
-    numbers: dict[str, Any] = {"records": len(records), "damaged_lines": damaged, "not_a_number": lost}
+    numbers: dict[str, Any] = {"records": len(records), "damaged_lines": damaged, "not_a_number": len(lost)}
     if attempts:
         numbers["attempts"] = len(attempts)
     found = []
     if lost:
-        found.append(finding("NOT_A_NUMBER_IN_RECORDS", numbers={"not_a_number": lost}))
+        found.append(finding("NOT_A_NUMBER", count=len(lost), keys=", ".join(lost[:8])))
     if damaged:
         found.append(finding("DAMAGED_LINES", numbers={"records": len(records), "damaged_lines": damaged}))
     schemas = {record.get("schema") for record in records}
     schema = schemas.pop() if len(schemas) == 1 else None
     return Reading("records", schema, numbers, found, finding("RECORDS_READ", file=evidence.name, records=len(records)))
-
-
-def _not_a_number(value: Any) -> int:
-    if isinstance(value, dict):
-        return sum(_not_a_number(item) for item in value.values())
-    if isinstance(value, list):
-        return sum(_not_a_number(item) for item in value)
-    return int(isinstance(value, float) and not math.isfinite(value))
 
 
 # ---- runs
@@ -109,8 +101,9 @@ def _birth(birth: dict[str, Any], folder: Path, name: str) -> Reading:
 
 
 def _ended_badly(number: str, row: dict[str, Any]) -> Finding:
+    numbers = {"code_cell": row.get("code_cell"), "limit_s": row.get("limit_s")}
     words = {"notebook": number, "cell": row.get("cell"), "message": row.get("message")}
-    return finding(CODES[row["status"]], numbers={"code_cell": row.get("code_cell")}, **words)
+    return finding(CODES[row["status"]], numbers=numbers, variant="run", **words)
 
 
 def _known(found: Any) -> bool:
@@ -125,21 +118,17 @@ def _said_before(stored: Any) -> list[Finding]:
     """Return the findings of findings.json, where they are stored said: their code, with the sentence as it stands."""
     sections = _dict(_dict(stored).get("sections"))
     every = [one for section in sections.values() if isinstance(section, list) for one in section]
-    return [_quoted(one) for one in every if isinstance(one, dict) and one.get("code") in findings.messages()]
+    return [_read_back(one) for one in every if isinstance(one, dict) and one.get("code") in findings.messages()]
 
 
-def _quoted(said: dict[str, Any]) -> Finding:
-    entry = findings.messages()[said["code"]]
-    wording = {lang: _dict(said.get(lang)) for lang in findings.LANGUAGES}
-    return {
-        "code": said["code"],
-        "status": entry["status"],
-        "sort": entry["sort"],
-        "numbers": _dict(said.get("numbers")),
-        "words": {},
-        "variant": None,
-        "quoted": wording,
+def _read_back(stored: dict[str, Any]) -> Finding:
+    entry = findings.messages()[stored["code"]]
+    said = {
+        lang: {part: str(_dict(stored.get(lang)).get(part) or "") for part in ("sentence", "advice")}
+        for lang in findings.LANGUAGES
     }
+    numbers = _dict(stored.get("numbers"))
+    return {"code": stored["code"], "status": entry["status"], "sort": entry["sort"], "numbers": numbers, "said": said}
 
 
 def _run(evidence: Evidence) -> Reading:

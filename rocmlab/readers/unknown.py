@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rocmlab.findings import finding
-from rocmlab.readers import Evidence, Reading
-from rocmlab.readers.measurements import READERS
+from rocmlab.readers import Evidence, Reading, measurements, records
 
 KINDS = (
     "snapshots, generation records, timings, results, record tables (.jsonl), run folders, executed notebooks, "
@@ -19,7 +18,12 @@ def recognise(evidence: Evidence) -> bool:
 def read(evidence: Evidence) -> Reading:
     schema = evidence.schema
     if schema and schema.startswith("rocmlab-"):
-        found = finding("UNKNOWN_SCHEMA", file=evidence.name, schema=schema, known=", ".join(sorted(READERS)))
+        found = finding(
+            "UNKNOWN_SCHEMA",
+            file=evidence.name,
+            schema=schema,
+            known=", ".join(sorted((*measurements.READERS, *records.SCHEMAS))),
+        )
     else:
         found = finding("UNKNOWN_CONTENT", file=evidence.name, kinds=KINDS)
     return Reading("unknown", schema, findings=[found])

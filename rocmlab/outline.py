@@ -114,7 +114,7 @@ def why_not(facts: Facts, notebook: str, lang: str, short: bool = False) -> str:
     row, section = facts.status(notebook), facts.made.get(notebook)
     status = row.get("status")
     if status in (*DIED, "skipped"):
-        cell = row.get("code_cell") or row.get("cell") or words.NONE
+        cell = row.get("cell") or row.get("code_cell") or words.NONE
         message = str(row.get("message") or "").strip().splitlines()
         said = word(f"reason_{status}", lang, notebook=notebook, cell=cell, message=message[0] if message else "")
         return said.strip()
@@ -126,11 +126,10 @@ def why_not(facts: Facts, notebook: str, lang: str, short: bool = False) -> str:
     return word(f"{'short' if short else 'reason'}_{'not_run' if exists else 'not_in_version'}", lang, notebook=notebook)
 
 
-def no_answer(facts: Facts, question: str, lang: str) -> str:
-    """Return "not measured: ..." with the honest reason."""
+def reason(facts: Facts, question: str, lang: str) -> str:
+    """Return why one of the three questions has no answer."""
     notebook = ANSWERED_BY[question]
-    reason = why_not(facts, notebook, lang) or word("reason_no_answer", lang, notebook=notebook)
-    return word("answer_missing", lang, reason=reason)
+    return why_not(facts, notebook, lang) or word("reason_no_answer", lang, notebook=notebook)
 
 
 def provenance(facts: Facts, lang: str) -> list[str]:
@@ -234,5 +233,8 @@ def _said(found: Finding) -> dict[str, Any]:
 
 
 def _unsaid(facts: Facts, question: str) -> dict[str, Any]:
-    said = {lang: {"sentence": no_answer(facts, question, lang), "advice": ""} for lang in LANGUAGES}
+    said = {
+        lang: {"sentence": word("answer_missing", lang, reason=reason(facts, question, lang)), "advice": ""}
+        for lang in LANGUAGES
+    }
     return {"code": None, "status": "none", "numbers": {}, **said}

@@ -26,6 +26,7 @@ from rocmlab.words import LANGUAGES, pick, word
 PAGE_TYPES = ("image/png", "image/jpeg", "image/svg+xml", "text/html", "text/markdown", "text/plain")
 BLOG_TYPES = ("image/png", "image/jpeg", "text/markdown", "text/plain")
 NEEDS_MORE = re.compile(r"<(script|iframe|object|embed|link)\b|\bsrc\s*=\s*[\"']?(https?:)?//|@import|url\(", re.IGNORECASE)
+BANNER_TAG = "rocmlab-status"  # of the cells in which the runner says how a notebook ended
 FOLD_LINES, BLOG_LINES = 30, 40
 # Terminal commands other than colours: moving the cursor, erasing, titles, links.
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-LN-Za-ln-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>()][0-9A-B]?|[\x00-\x08\x0b\x0c\x0e-\x1a]")
@@ -51,24 +52,18 @@ def build(facts: Facts, main: str) -> None:
 
 def redacted(node: Any) -> Any:
     """Return a notebook without user names and home folders; pictures are not text and stay as they are."""
-    pictures = []
-    for output in _outputs(node):
-        for kind in [kind for kind in output.get("data", {}) if kind.startswith("image/") and kind != "image/svg+xml"]:
-            pictures.append((output, kind, output["data"].pop(kind)))
-    cleaned = results.redact(node)
-    for (output, kind, data), place in zip(pictures, _places(node, pictures), strict=True):
-        _outputs(cleaned)[place]["data"][kind] = data
-        output["data"][kind] = data
-    return nbformat.from_dict(cleaned)  # type: ignore[no-untyped-call]
-
-
-def _outputs(node: Any) -> list[Any]:
-    return [output for cell in node["cells"] for output in cell.get("outputs", [])]
-
-
-def _places(node: Any, pictures: list[Any]) -> list[int]:
-    order = {id(output): place for place, output in enumerate(_outputs(node))}
-    return [order[id(output)] for output, _, _ in pictures]
+    made, pictures = copy.deepcopy(node), []
+    held = [output["data"] for cell in made["cells"] for output in cell.get("outputs", []) if "data" in output]
+    for data in held:
+        for kind in data.keys() & {"image/png", "image/jpeg"}:
+            pictures.append(data[kind])
+            data[kind] = f"picture {len(pictures) - 1}"
+    made = nbformat.from_dict(results.redact(made))  # type: ignore[no-untyped-call]
+    for cell in made.cells:
+        for output in cell.get("outputs", []):
+            for kind in output.get("data", {}).keys() & {"image/png", "image/jpeg"}:
+                output.data[kind] = pictures[int(output.data[kind].split()[1])]
+    return made
 
 
 # ---- preparing
@@ -164,6 +159,7 @@ def _exporter(blog: bool) -> Any:
         return MarkdownExporter(template_name="markdown", template_file="notebook.md.j2", extra_loaders=[loader])  # type: ignore[no-untyped-call]
     made = HTMLExporter(template_name="basic", template_file="notebook.html.j2", extra_loaders=[loader])  # type: ignore[no-untyped-call]
     made.exclude_anchor_links = True
+    made.register_filter("inline", report.inline)
     return made
 
 
@@ -173,7 +169,7 @@ def page(facts: Facts, notebook: str, node: Any, lang: str, main: str, error: st
     ran = any(cell.get("execution_count") for cell in made.cells)
     titled = any(cell.cell_type == "markdown" and re.search(r"^# ", cell.source, re.MULTILINE) for cell in made.cells)
     told = {
-        **_told(facts, notebook, lang, error),
+        **_told(facts, notebook, made, lang, error),
         "title": "" if titled else f"{notebook} {word(f'question_{notebook}', lang)}",
         "ran": ran,
         "css": report.css(),
@@ -192,7 +188,7 @@ def markdown(facts: Facts, notebook: str, node: Any, lang: str, error: str = "")
         pictures = (out for out in cell.get("outputs", []) if {"image/png", "image/jpeg"} & set(out.get("data", {})))
         for index, output in enumerate(pictures):
             _to_file(facts.run, output, f"{notebook}-{cell.get('id', 'cell')}-{index}")
-    told = {**_told(facts, notebook, lang, error), "blog_lines": BLOG_LINES}
+    told = {**_told(facts, notebook, made, lang, error), "blog_lines": BLOG_LINES}
     text, _ = _exporter(True).from_notebook_node(made, resources={"rocmlab": told})
     return re.sub(r"\n{3,}", "\n\n", COLOUR.sub("", text)).strip() + "\n"
 
@@ -207,10 +203,13 @@ def _to_file(run: Path, output: Any, stem: str) -> None:
     output.data = nbformat.from_dict({"text/markdown": f"![{alt}](figures/{target.name})"})  # type: ignore[no-untyped-call]
 
 
-def _told(facts: Facts, notebook: str, lang: str, error: str) -> dict[str, Any]:
+def _told(facts: Facts, notebook: str, node: Any, lang: str, error: str) -> dict[str, Any]:
     """Return what page and Markdown say around the notebook."""
+    tags = {tag for cell in node.cells for tag in cell.metadata.get("tags", [])}
     notice = word("unreadable_notebook", lang, error=error) if error else outline.why_not(facts, notebook, lang)
-    if notice and not error:
+    if BANNER_TAG in tags:
+        notice = ""  # the runner's own first cell says it, with the last lines of the log
+    elif notice and not error:
         notice = word("stopped", lang, reason=notice + ("" if lang == "zh" else " "))
     took = facts.status(notebook).get("seconds")
     return {

@@ -205,6 +205,11 @@ def strip(
     _calm(ax, frame[value].dropna().astype(float))
     ax.grid(axis="y")
     ax.set_ylabel(_axis(value, unit))
+    note = "each group: one process, in order of measurement; line: median" if process else "line: median"
+    ax.annotate(
+        "\n".join(textwrap.wrap(note, 44)) if _narrow.get() else note, (0, 1), xycoords="axes fraction",
+        xytext=(0, 4), textcoords="offset points", color=MUTED, fontsize=8.5, va="bottom",
+    )  # fmt: skip
 
 
 def _calm(ax: Axes, values: pd.Series) -> None:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from rocmlab import METHOD_VERSION, __version__, findings, outline, plots, results, sections, tables, words
 from rocmlab.display import show_figure, show_table, takeaway
 from rocmlab.findings import Finding
-from rocmlab.outline import Facts, answers, card, no_answer, notices, provenance, verdict, why_not
+from rocmlab.outline import Facts, answers, card, notices, provenance, reason, verdict, why_not
 from rocmlab.sections import HOUSE, Section
 from rocmlab.words import LANGUAGES, pick, word
 
@@ -163,7 +163,14 @@ def _answer(facts: Facts, question: str, lang: str) -> dict[str, str]:
     found = answers(facts).get(question)
     if found:
         return _line(found, lang)
-    return {"status": "none", "sentence": no_answer(facts, question, lang), "advice": ""}
+    return {"status": "none", "sentence": reason(facts, question, lang), "advice": ""}
+
+
+def _spoken(facts: Facts, question: str, lang: str) -> dict[str, str]:
+    """Return an answer that says "not measured" itself, for a text without tags."""
+    answer = _answer(facts, question, lang)
+    said = word("answer_missing", lang, reason=answer["sentence"]) if answer["status"] == "none" else answer["sentence"]
+    return {**answer, "sentence": said}
 
 
 def _shown(facts: Facts, drawn: list[Drawn], notebook: str, lang: str, main: str) -> dict[str, Any]:
@@ -269,7 +276,7 @@ def summary(facts: Facts, lang: str) -> str:
         verdict=word(wording, lang),
         provenance=provenance(facts, lang),
         notices=notices(facts, lang),
-        answers=[(word(q, lang), _answer(facts, q, lang)) for q in outline.QUESTIONS],
+        answers=[(word(q, lang), _spoken(facts, q, lang)) for q in outline.QUESTIONS],
         tables=grids,
         missing=[why_not(facts, n, lang) for n in HOUSE if why_not(facts, n, lang)],
         w=functools.partial(word, lang=lang),

@@ -84,7 +84,7 @@ def _cell(row: dict[Any, Any], column: Any, is_number: bool, lang: str) -> Cell:
         )
         return Cell(words.NONE, reason=said, is_number=is_number)
     if isinstance(value, bool):
-        return Cell(words.word("yes" if value else "no", lang))
+        return Cell(words.word("is_true" if value else "is_false", lang))
     if not isinstance(value, numbers.Real):
         return Cell(words.pick(value, lang))
     low, high = row.get(f"{column}_low"), row.get(f"{column}_high")

@@ -59,7 +59,8 @@ def read(run: Path) -> Facts:
 
 def _records(run: Path) -> tuple[dict[str, int], dict[str, list[str]]]:
     """Return (damaged lines of each file, record files that each notebook wrote)."""
-    damaged, tables_of = {}, {}
+    damaged: dict[str, int] = {}
+    tables_of: dict[str, list[str]] = {}
     for path in sorted((run / "records").glob("*.jsonl")):
         rows, broken = results.parse_lines(path.read_text(encoding="utf-8", errors="replace"))
         if broken:
@@ -79,7 +80,8 @@ def card(facts: Facts, lang: str) -> str:
         return str(listed[0])
     host = facts.snapshot.get("host")
     cpu = host.get("cpu") if isinstance(host, dict) else None
-    return str(subject.get("name") or cpu or word("card_unknown", lang))
+    processor = subject.get("name") or cpu
+    return f"{processor} (CPU)" if processor else word("card_unknown", lang)
 
 
 def verdict(facts: Facts) -> tuple[str, str, str]:
@@ -123,13 +125,25 @@ def why_not(facts: Facts, notebook: str, lang: str, short: bool = False) -> str:
     if section and not section.missing:
         return ""  # records without a notebook: pages can be rebuilt from records alone
     exists = any((results.home() / "notebooks").glob(f"{notebook}_*.ipynb"))
-    return word(f"{'short' if short else 'reason'}_{'not_run' if exists else 'not_in_version'}", lang, notebook=notebook)
+    return word(
+        f"{'short' if short else 'reason'}_{'not_run' if exists else 'not_in_version'}", lang, notebook=notebook
+    )
 
 
 def reason(facts: Facts, question: str, lang: str) -> str:
     """Return why one of the three questions has no answer."""
     notebook = ANSWERED_BY[question]
     return why_not(facts, notebook, lang) or word("reason_no_answer", lang, notebook=notebook)
+
+
+def missing(facts: Facts, lang: str) -> dict[str, list[str]]:
+    """Return {reason: notebooks} of everything without an answer, for a short list."""
+    grouped: dict[str, list[str]] = {}
+    for notebook in HOUSE:
+        why = why_not(facts, notebook, lang, short=True)
+        if why:
+            grouped.setdefault(why, []).append(notebook)
+    return grouped
 
 
 def provenance(facts: Facts, lang: str) -> list[str]:
@@ -222,7 +236,9 @@ def as_data(facts: Facts) -> dict[str, Any]:
         "answers": {q: _said(given[q]) if q in given else _unsaid(facts, q) for q in QUESTIONS},
         "sections": {n: [_said(one) for one in section.findings] for n, section in facts.made.items()},
         "discarded": {n: [_said(one) for one in s.discarded] for n, s in facts.made.items() if s.discarded},
-        "not_measured": {n: {lang: why_not(facts, n, lang) for lang in LANGUAGES} for n in HOUSE if why_not(facts, n, "en")},
+        "not_measured": {
+            n: {lang: why_not(facts, n, lang) for lang in LANGUAGES} for n in HOUSE if why_not(facts, n, "en")
+        },
     }
 
 

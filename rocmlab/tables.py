@@ -79,8 +79,10 @@ def _cell(row: dict[Any, Any], column: Any, is_number: bool, lang: str) -> Cell:
     value = row[column]
     if _missing(value):
         reason = row.get(f"{column}_reason")
-        said = words.word("none_plain", lang) if _missing(reason) else words.word(
-            "none_reason", lang, reason=words.pick(reason, lang)
+        said = (
+            words.word("none_plain", lang)
+            if _missing(reason)
+            else words.word("none_reason", lang, reason=words.pick(reason, lang))
         )
         return Cell(words.NONE, reason=said, is_number=is_number)
     if isinstance(value, bool):
@@ -144,8 +146,9 @@ def as_text(made: Grid) -> str:
     lines = [heads] + [[cell.plain for cell in row] for row in made.rows]
     widths = [max(_width(line[i]) for line in lines) for i in range(len(heads))]
     return "\n".join(
-        "  ".join(_padded(text, width, right) for text, width, right in zip(line, widths, made.numeric, strict=True))
-        .rstrip()
+        "  ".join(
+            _padded(text, width, right) for text, width, right in zip(line, widths, made.numeric, strict=True)
+        ).rstrip()
         for line in lines
     )
 

@@ -24,7 +24,12 @@ FRAME = pd.DataFrame(
         *(f"GPU_tok_s{end}" for end in ("", "_low", "_high")),
         "GPU/CPU_ratio",
     ],
-).assign(**{"GPU_tok_s_reason": [None] * 4 + ["the kernel died <here>"], "GPU/CPU_ratio_reason": [None] * 4 + ["no GPU value"]})
+).assign(
+    **{
+        "GPU_tok_s_reason": [None] * 4 + ["the kernel died <here>"],
+        "GPU/CPU_ratio_reason": [None] * 4 + ["no GPU value"],
+    }
+)
 
 FOOTER = plots.footer_text(
     card="AMD Radeon RX 6700 XT (gfx1031)",
@@ -112,7 +117,10 @@ def generation(run: Path) -> Section:
             ),
             Figure("broken", broken, {"en": "never drawn", "zh": "画不出来"}, {"en": "never", "zh": "没有"}),
         ],
-        how={"en": "CPU and GPU took turns in one process, `ABBA`.", "zh": "CPU 和 GPU 在同一进程里交替测量，顺序为 `ABBA`。"},
+        how={
+            "en": "CPU and GPU took turns in one process, `ABBA`.",
+            "zh": "CPU 和 GPU 在同一进程里交替测量，顺序为 `ABBA`。",
+        },
         answers={"slow": slow},
         provenance=["made-up model", "float16"],
     )

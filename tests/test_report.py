@@ -1,5 +1,6 @@
 """The page from a made-up run folder: what it says, that nothing outside is needed, and that damage never stops it."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_structure_for_keyboard_and_screen_reader(built):
         assert len(page.find_all("h1")) == 1, path.name
         assert page.title.string.strip()
         levels = [int(tag.name[1]) for tag in page.find_all(re.compile(r"^h[1-6]$"))]
-        assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), (path.name, levels)
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), (path.name, levels)
         assert page.find("header") and page.find("main") and page.find("footer") and page.find("nav")
         assert page.body.find("a")["class"] == ["skip"]
         for cell in page.select("thead th"):
@@ -139,7 +140,10 @@ def test_provenance_says_on_what_and_when(built):
 
 
 def test_each_language_has_only_its_own_words(built):
-    for file, own, foreign in (("01.html", "The card computes.", "显卡可以计算。"), ("01.zh.html", "显卡可以计算。", "The card computes.")):
+    for file, own, foreign in (
+        ("01.html", "The card computes.", "显卡可以计算。"),
+        ("01.zh.html", "显卡可以计算。", "The card computes."),
+    ):
         text = (built / "pages" / file).read_text(encoding="utf-8")
         assert own in text and foreign not in text
     for file, own, foreign in (
@@ -216,6 +220,20 @@ def test_discarded_suspects_only_when_there_are_any(tmp_path, monkeypatch):
     assert "13% of the roof" in block.select_one("li").text
 
 
+@pytest.mark.parametrize(
+    ("sentence", "bold"),
+    [
+        ("The GPU writes 25.0 tok/s, 1.80× the CPU (13.9 tok/s).", ["25.0 tok/s", "1.80×", "13.9 tok/s"]),
+        ("GPU 快 1.8 倍，显存带宽用了 13.2%。", ["1.8 倍", "13.2%"]),
+        ("gfx1032 under torch 2.9.1 <b> on Windows 11", []),
+    ],
+)
+def test_numbers_stand_out_in_the_answers(sentence, bold):
+    marked = BeautifulSoup(str(report.templates().filters["numbers"](sentence)), "html.parser")
+    assert [tag.text for tag in marked.find_all("b")] == bold
+    assert marked.text == sentence
+
+
 # ---- notices
 
 
@@ -236,7 +254,9 @@ def test_another_card_was_asked_for(tmp_path):
 
 def test_an_override_and_a_busy_machine(tmp_path):
     run = page_case.copy(tmp_path)
-    page_case.change_birth(run, variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, load={"load_1min": 17.26, "cores": 12})
+    page_case.change_birth(
+        run, variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, load={"load_1min": 17.26, "cores": 12}
+    )
     said = notices(run)
     assert "HSA_OVERRIDE_GFX_VERSION=10.3.0" in said
     assert "load 17.3 on 12 cores" in said
@@ -282,7 +302,9 @@ def test_records_nobody_understands(tmp_path, monkeypatch):
     run = page_case.copy(tmp_path)
     page_case.change_birth(run, notebooks={"03": {"status": "ok", "seconds": 1.0}})
     report.build(run)
-    assert "could not be understood (KeyError: 'decode_tok_s')" in soup(run / "index.html").select_one("#n03").parent.text
+    assert (
+        "could not be understood (KeyError: 'decode_tok_s')" in soup(run / "index.html").select_one("#n03").parent.text
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b'{"cells": [', b"\xff\xfe\x00", b"[]", b'{"nbformat": 4}'])

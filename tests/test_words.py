@@ -92,7 +92,11 @@ def test_cells():
 
 def test_three_ways_to_write_a_table():
     made = tables.grid(FRAME[["op", "time_ms", "time_ms_reason"]], "zh", {"op": {"en": "operator", "zh": "算子"}})
-    assert tables.as_markdown(made).splitlines()[:3] == ["| 算子 | time (ms) |", "| :--- | ---: |", "| mm \\| wide | 1.23 |"]
+    assert tables.as_markdown(made).splitlines()[:3] == [
+        "| 算子 | time (ms) |",
+        "| :--- | ---: |",
+        "| mm \\| wide | 1.23 |",
+    ]
     assert tables.as_text(made).splitlines() == [
         "算子       time [ms]",
         "mm | wide       1.23",
@@ -100,7 +104,9 @@ def test_three_ways_to_write_a_table():
         "sdpa               –",
     ]
     html = tables.as_html(made)
-    assert '<td class="num" style="text-align:right" title="未测量：crashed" aria-label="未测量：crashed">–</td>' in html
+    assert (
+        '<td class="num" style="text-align:right" title="未测量：crashed" aria-label="未测量：crashed">–</td>' in html
+    )
 
 
 def test_text_in_a_table_cannot_become_markup():

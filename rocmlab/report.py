@@ -95,7 +95,7 @@ def templates() -> jinja2.Environment:
         loader=jinja2.PackageLoader("rocmlab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     made.filters["inline"] = inline
-    made.filters["numbers"] = lambda text: Markup(NUMBER.sub(r"<b>\g<0></b>", inline(text)))
+    made.filters["numbers"] = lambda text: Markup(NUMBER.sub(r"<b>\g<0></b>", str(inline(text))))
     made.filters["begin"] = lambda text: text[:1].upper() + text[1:]
     return made
 

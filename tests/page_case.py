@@ -1,6 +1,8 @@
 """A made-up `generation` section and a copy of the made-up run folder, for the tests of the page."""
 
 import shutil
+import sys
+import types
 from pathlib import Path
 
 import pandas as pd
@@ -124,6 +126,15 @@ def generation(run: Path) -> Section:
         answers={"slow": slow},
         provenance=["made-up model", "float16"],
     )
+
+
+def provide(patch, **sections_of) -> None:
+    """Let each `n03=section_function` speak for its notebook, beside the real section of 01."""
+    modules = {"01": "environment"}
+    for name, section in sections_of.items():
+        modules[name[1:]] = f"made_up_{name}"
+        patch.setitem(sys.modules, f"rocmlab.sections.made_up_{name}", types.SimpleNamespace(section=section))
+    patch.setattr(sections, "MODULES", modules)
 
 
 def copy(folder: Path) -> Path:

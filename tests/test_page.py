@@ -6,7 +6,7 @@ import shutil
 import page_case
 import pytest
 
-from rocmlab import report, sections
+from rocmlab import report
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -24,7 +24,7 @@ def lacking(reason: str):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "PROVIDERS", {"01": sections.environment, "03": page_case.generation})
+        page_case.provide(patch, n03=page_case.generation)
         run = page_case.copy(tmp_path_factory.mktemp("a page with 空格"))
         report.build(run)
     return run

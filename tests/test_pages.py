@@ -32,7 +32,7 @@ def test_settled_text(text, shown):
 
 
 def test_the_flood_of_the_further_cases(shared, tmp_path, monkeypatch):
-    monkeypatch.setattr(sections, "PROVIDERS", {})
+    monkeypatch.setattr(sections, "MODULES", {})
     run = tmp_path / "run"
     (run / "notebooks").mkdir(parents=True)
     source = shared / "cases" / "nb-04-progress-flood.ipynb"

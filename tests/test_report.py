@@ -20,13 +20,13 @@ def soup(path: Path) -> BeautifulSoup:
 
 @pytest.fixture(autouse=True)
 def providers(monkeypatch):
-    monkeypatch.setattr(sections, "PROVIDERS", {"01": sections.environment, "03": page_case.generation})
+    page_case.provide(monkeypatch, n03=page_case.generation)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "PROVIDERS", {"01": sections.environment, "03": page_case.generation})
+        page_case.provide(patch, n03=page_case.generation)
         patch.setattr(results.getpass, "getuser", lambda: "zhangwei")
         patch.setattr(results.socket, "gethostname", lambda: "WEI-TOWER")
         run = page_case.copy(tmp_path_factory.mktemp("page"))
@@ -214,7 +214,7 @@ def test_discarded_suspects_only_when_there_are_any(tmp_path, monkeypatch):
         made.discarded = [refuted]
         return made
 
-    monkeypatch.setitem(sections.PROVIDERS, "03", with_suspect)
+    page_case.provide(monkeypatch, n03=with_suspect)
     report.build(run)
     block = soup(run / "index.html").select_one("#discarded").parent
     assert "13% of the roof" in block.select_one("li").text
@@ -245,11 +245,20 @@ def notices(run: Path) -> str:
 
 def test_another_card_was_asked_for(tmp_path):
     run = page_case.copy(tmp_path)
-    cpu = {"device": "cpu", "arch": "cpu", "name": "AMD Ryzen 5 3600", "index": None, "why": "no accelerator launched"}
-    page_case.change_birth(run, subject=cpu, asked="gfx1032")
-    said = notices(run)
-    assert "gfx1032 was asked for" in said and "CPU: AMD Ryzen 5 3600" in said
-    assert "on the CPU" in said and "No accelerator launched." in said
+    cpu = {"device": "cpu", "arch": "cpu", "name": "AMD Ryzen 5 3600", "index": None, "why": "no accelerator here"}
+    absent = findings.finding("ARCH_ABSENT", asked="gfx1032", cpu="AMD Ryzen 5 3600")
+    snapshot = {**sections.snapshot(run), "system_gpus": []}
+    (run / "records" / "snapshot.jsonl").unlink()
+    page_case.change_birth(run, subject=cpu, asked="gfx1032", findings=[absent], snapshot=snapshot)
+    for lang, said in (("en", "gfx1032 was asked for"), ("zh", "要求的是 gfx1032")):
+        report.build(run, lang)
+        page = soup(run / "index.html")
+        assert said in page.select_one(".notices").text
+        assert page.select_one("h1 .card").text == "AMD Ryzen 5 3600 (CPU)"
+        assert page.select_one("h1 .verdict").text == words.word("verdict_cpu", lang)
+        assert said in (run / "summary.md").read_text(encoding="utf-8")
+    data = json.loads((run / "findings.json").read_text(encoding="utf-8"))
+    assert data["notices"][0]["code"] == "ARCH_ABSENT"
 
 
 def test_an_override_and_a_busy_machine(tmp_path):
@@ -275,7 +284,7 @@ def test_a_quiet_run_has_no_notice(tmp_path):
 
 
 def test_an_empty_folder_gives_a_page_that_says_so(tmp_path, monkeypatch):
-    monkeypatch.setitem(sections.PROVIDERS, "03", lambda run: results.rows(run, "generation")[0])
+    page_case.provide(monkeypatch, n03=lambda run: results.rows(run, "generation")[0])
     run = tmp_path / "empty"
     run.mkdir()
     report.build(run)
@@ -298,7 +307,7 @@ def test_records_nobody_understands(tmp_path, monkeypatch):
     def confused(run):
         raise KeyError("decode_tok_s")
 
-    monkeypatch.setitem(sections.PROVIDERS, "03", confused)
+    page_case.provide(monkeypatch, n03=confused)
     run = page_case.copy(tmp_path)
     page_case.change_birth(run, notebooks={"03": {"status": "ok", "seconds": 1.0}})
     report.build(run)

@@ -333,7 +333,7 @@ def footer_text(
 def footer(figure: Figure, text: str) -> None:
     """Write a grey line under the picture, wrapped to its width, and make room for it."""
     letters = int(figure.get_figwidth() * 72 / (FOOTER_PT * 0.56))
-    lines = textwrap.wrap(text, letters) or [""]
+    lines = textwrap.wrap(text.replace(" ·", "\u00a0·"), letters) or [""]  # no line begins with a dot
     room = (len(lines) * FOOTER_PT * 1.35 + 6) / (figure.get_figheight() * 72)
     engine = figure.get_layout_engine()
     if engine is not None:

@@ -193,13 +193,18 @@ def _shown(facts: Facts, drawn: list[Drawn], notebook: str, lang: str, main: str
         "notice": notice,
         "figures": [_figure(f, d, lang) for f, d in zip(section.figures, drawn, strict=True)],
         "tables": [_table(one, lang) for one in section.tables],
-        "findings": [_line(one, lang) for one in findings.worst_first(section.findings)],
+        "findings": [_line(one, lang) for one in sorted(findings.worst_first(section.findings), key=_weight)],
         "empty": word("no_findings", lang) if known and not section.findings else "",
         "how": pick(section.how, lang),
         "page": f"pages/{name(notebook, 'html', lang, main)}" if notebook in facts.notebooks else "",
         "ipynb": f"notebooks/{facts.notebooks[notebook].name}" if notebook in facts.notebooks else "",
         "records": [f"records/{file}" for file in facts.tables_of.get(notebook, [])],
     }
+
+
+def _weight(found: Finding) -> int:
+    """Order findings for a reader: what is broken, then the answer to the section's question, then the rest."""
+    return 0 if found["status"] == "broken" else 1 if found["sort"] == "answer" else 2
 
 
 def _status(facts: Facts, section: Section) -> str:

@@ -184,7 +184,7 @@ def test_numbers_in_the_table(built):
     cells = [cell.text for cell in rows["short factual"].find_all("td")]
     assert cells == ["14.1 13.9–14.4", "24.9 24.1–25.3", "1.77"]
     lost = rows["long form"].find_all("td")[1]
-    assert (lost.text, lost["title"]) == ("–", "not measured: the kernel died <here>")
+    assert (lost.text, lost["title"]) == ("–", "no value: the kernel died <here>")
     assert lost["aria-label"] == lost["title"]
     assert "num" in lost["class"]
 

@@ -203,8 +203,12 @@ def _shown(facts: Facts, drawn: list[Drawn], notebook: str, lang: str, main: str
 
 
 def _weight(found: Finding) -> int:
-    """Order findings for a reader: what is broken, then the answer to the section's question, then the rest."""
-    return 0 if found["status"] == "broken" else 1 if found["sort"] == "answer" else 2
+    """Order findings for a reader: what is broken, then answers to the section's question, known ones first."""
+    if found["status"] == "broken":
+        return 0
+    if found["sort"] == "answer":
+        return 2 if found["status"] == "unknown" else 1
+    return 3
 
 
 def _status(facts: Facts, section: Section) -> str:

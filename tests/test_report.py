@@ -234,6 +234,27 @@ def test_numbers_stand_out_in_the_answers(sentence, bold):
     assert marked.text == sentence
 
 
+def test_a_section_says_its_answer_first_and_folds_what_is_more(tmp_path, monkeypatch):
+    noisy = findings.finding("UNKNOWN_SCHEMA", file="noise", schema="s", known="k")
+    answer = findings.finding("LAUNCH_RIGHT", card="Card", arch="gfx1031", op="mm", numbers={"max_abs_err": 1e-6})
+
+    def section(path):
+        made = page_case.generation(path)
+        made.findings = [noisy, answer]
+        return made
+
+    page_case.provide(monkeypatch, n03=section)
+    run = page_case.copy(tmp_path)
+    report.build(run)
+    part = soup(run / "index.html").select_one("#n03").parent
+    first, second = part.select(".takeaway")
+    assert "Card (gfx1031) computes" in first.strong.text and "noise" in second.text and second.strong is None
+    assert [figure["id"] for figure in part.find_all("figure", recursive=False)] == ["fig-03-ratio"]
+    fold = part.select_one("details.more")
+    assert fold.summary.text == words.word("more", "en", number=2)
+    assert [figure["id"] for figure in fold.find_all("figure")] == ["fig-03-samples"]
+
+
 # ---- notices
 
 

@@ -73,7 +73,7 @@ def worst_first(found: list[Finding]) -> list[Finding]:
 
 
 def verdict(found: list[Finding]) -> tuple[str, str]:
-    """Return (code, status) of the worst finding; an answer counts even when it is ok, a note or headline never does."""
+    """Return (code, status) of the worst finding; an answer counts even when ok, a note or headline never does."""
     for one in worst_first(found):
         if one["sort"] == "answer" or (one["sort"] == "fault" and one["status"] != "ok"):
             return one["code"], one["status"]

@@ -1,8 +1,8 @@
 """How fast is text written, token by token, on the CPU and on the device under study?
 
-`measure(...)` and `check_text(...)` run in child processes (see isolate.call) and append their rows to the run's records
-as they go, so that a crash loses nothing. Arms are interleaved inside one process; times are stamps of tokens that have
-reached the host.
+`measure(...)` and `check_text(...)` run in child processes (see isolate.call) and append their rows to the run's
+records as they go, so that a crash loses nothing. Arms are interleaved inside one process; times are stamps of tokens
+that have reached the host.
 """
 
 from __future__ import annotations
@@ -90,8 +90,9 @@ def measure(
 ) -> dict[str, Any]:
     """Measure generations of one process; an arm is `{arm, device, dtype}`.
 
-    Every arm is visited cold, then over all lengths that will occur, then steadily with the arms interleaved (the order
-    is turned round at every block). `side_arms` are further dtypes, on the first prompt only. Returns the load at start.
+    Every arm is visited cold, then over all lengths that will occur, then steadily with the arms interleaved (the
+    order is turned round at every block). `side_arms` are further dtypes, on the first prompt only. Returns the load
+    at start.
     """
     run, before = Run(Path(run_dir), notebook, attempt), timing.load()
     header = {"process": process, "stop_rule": STOP_RULE, "clock": CLOCK, "evidence_grade": "D", "load": before}

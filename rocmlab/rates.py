@@ -1,9 +1,9 @@
-"""What does one record say? Pure arithmetic on single generation and operator records, for `read` and for the tables."""
+"""What does one record say? Pure arithmetic on single generation and operator records."""
 
 from __future__ import annotations
 
 import statistics
-from typing import Any
+from typing import Any, TypeGuard
 
 from rocmlab.findings import Finding, finding
 
@@ -16,28 +16,31 @@ def rates(record: dict[str, Any]) -> dict[str, Any]:
     start, first, end = (record.get(key) for key in ("t_start_s", "t_first_token_s", "t_end_s"))
     new, prompt = record.get("new_tokens"), record.get("prompt_tokens")
     given: dict[str, Any] = {"new_tokens": new}
-    ttft = first - start if _numbers(start, first) and first > start else None
-    decode_s = end - first if _numbers(first, end) and end > first else None
-    whole_s = end - start if _numbers(start, end) and end > start else None
-    steps = new - 1 if _numbers(new) and new > 1 else None
+    ttft, decode_s, whole_s = _between(start, first), _between(first, end), _between(start, end)
+    steps = new - 1 if is_number(new) and new > 1 else None
     given["ttft_s"] = ttft
-    given["prompt_per_ttft_tok_s"] = prompt / ttft if _numbers(prompt) and ttft else None
+    given["prompt_per_ttft_tok_s"] = prompt / ttft if is_number(prompt) and ttft else None
     given["tpot_ms"] = 1000 * decode_s / steps if decode_s and steps else None
     given["decode_tok_s"] = (record.get("batch") or 1) * steps / decode_s if decode_s and steps else None
-    given["e2e_tok_s"] = (record.get("batch") or 1) * new / whole_s if _numbers(new) and whole_s else None
+    given["e2e_tok_s"] = (record.get("batch") or 1) * new / whole_s if is_number(new) and whole_s else None
     for key in [k for k, v in given.items() if v is None]:
         given[f"{key}_reason"] = "the record lacks the times or token counts that this needs"
     return given
 
 
-def _numbers(*values: Any) -> bool:
-    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a value is an int or float; True and False are neither."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _between(early: Any, late: Any) -> float | None:
+    return late - early if is_number(early) and is_number(late) and late > early else None
 
 
 def judge_record(record: dict[str, Any]) -> list[Finding]:
     """Judge one generation record by itself: did it end early?"""
     new, limit = record.get("new_tokens"), record.get("max_new_tokens")
-    if _numbers(new, limit) and new < limit:
+    if is_number(new) and is_number(limit) and new < limit:
         return [finding("STOPPED_EARLY", numbers={"new_tokens": new, "max_new_tokens": limit})]
     return []
 
@@ -48,16 +51,16 @@ def judge_gemm(record: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     numbers: dict[str, Any] = {}
     found = []
     for key, prefix in (("with_sync", ""), ("no_sync", "no_sync_")):
-        samples = [s for s in record.get(key) or [] if _numbers(s) and s > 0]
+        samples = [s for s in record.get(key) or [] if is_number(s) and s > 0]
         if not samples:
             continue
         median = statistics.median(samples)
         numbers[f"{prefix}ms" if prefix else "median_ms"] = median
-        if not _numbers(flop):
+        if not is_number(flop):
             continue
         rate = flop / median / 1e9
         numbers[f"{prefix}tflops"] = rate
-        if not _numbers(peak) or not peak:
+        if not is_number(peak) or not peak:
             continue
         numbers[f"{prefix}over_peak" if prefix else "peak_pct"] = rate / peak if prefix else 100 * rate / peak
         if rate > peak:

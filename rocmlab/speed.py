@@ -6,6 +6,7 @@ notebook 03. Decode rate, time to first token and end-to-end rate are three colu
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pandas as pd
@@ -18,7 +19,7 @@ COLUMNS += ["others_cpu_pct", "model", "model_spec"]
 
 
 def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one line a generation: who, what, ttft_ms, tpot_ms, decode_tok_s, e2e_tok_s, gb_s, in order of measurement.
+    """Return one line a generation: who, what, ttft_ms, tpot_ms, decode_tok_s, e2e_tok_s, gb_s, as measured.
 
     gb_s counts the weights read for each token and the cache read and written, GB = 1e9 bytes.
     """
@@ -100,7 +101,7 @@ def gaps_ms(rows: list[dict[str, Any]]) -> list[float]:
     gaps: list[float] = []
     for row in rows:
         stamps = row.get("token_stamps_s") or []
-        gaps += [1000 * (late - early) for early, late in zip(stamps, stamps[1:], strict=False)]
+        gaps += [1000 * (late - early) for early, late in itertools.pairwise(stamps)]
     return gaps
 
 

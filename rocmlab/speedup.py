@@ -43,15 +43,16 @@ def judge_processes(processes: list[dict[str, Any]]) -> list[Finding]:
 def judge_ratio(frame: pd.DataFrame) -> list[Finding]:
     """Say how fast each side decodes and whether the ratio is above one, with its interval; like for like if known."""
     arms = main_arms(frame)
-    middle = {arm: timing.median_interval(list(_rates_of(frame, arm))) for arm in arms}
+    middle = {arm: one for arm in arms if (one := timing.median_interval(list(_rates_of(frame, arm))))}
+    if len(middle) < len(arms):
+        return []
     if len(arms) == 1:
         only = middle[arms[0]]
-        assert only is not None
         words = {"dtype": _dtype(frame, arms[0]), "model": frame["model"].iloc[0], "span": shown(only)}
         return [finding("CPU_ONLY_RATE", numbers={"cpu_decode_tok_s": only.median, "n": only.n}, **words)]
     cpu, gpu = arms
     ratio = timing.ratio_interval(*paired(frame, gpu, cpu))
-    if ratio is None or middle[cpu] is None or middle[gpu] is None:
+    if ratio is None:
         return []
     numbers = {"cpu_decode_tok_s": middle[cpu].median, "gpu_decode_tok_s": middle[gpu].median, "ratio": ratio.median}
     numbers |= {"ratio_low": ratio.low, "ratio_high": ratio.high, "n": ratio.n}
@@ -85,7 +86,7 @@ def _like_for_like(frame: pd.DataFrame, numbers: dict[str, Any], words: dict[str
         return [finding("NOT_LIKE_FOR_LIKE", numbers=small, **words)]
     same = both[-1] if "float32" not in both else "float32"
     pair = [group[group["dtype"] == same].iloc[0]["arm"] for group in (gpu, cpu)]
-    best = [group.loc[group["median"].idxmax()] for group in (gpu, cpu)]
+    best = [group.sort_values("median").iloc[-1] for group in (gpu, cpu)]
     like = timing.ratio_interval(*paired(frame, pair[0], pair[1], "side"))
     top = timing.ratio_interval(*paired(frame, best[0]["arm"], best[1]["arm"], "side"))
     if like is None or top is None:
@@ -153,7 +154,7 @@ def _judge_arm(frame: pd.DataFrame, arm: str) -> list[Finding]:
     if len(first) and len(usual) and first.median() > FIRST_VISIT_TIMES * usual.median():
         extra = float(first.median() - usual.median())
         numbers = {f"{arm}_first_visit_tpot_ms": float(first.median()), f"{arm}_steady_tpot_ms": float(usual.median())}
-        words = {"first": float(first.median()), "usual": float(usual.median()), "extra": extra}
+        words: dict[str, Any] = {"first": float(first.median()), "usual": float(usual.median()), "extra": extra}
         found.append(finding("FIRST_VISIT_SLOW", numbers=numbers, side=side, **words))
     return found
 

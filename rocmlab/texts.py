@@ -32,7 +32,7 @@ def first_divergence(text: dict[str, Any]) -> int | None:
 
 
 def wrong_step(text: dict[str, Any]) -> int | None:
-    """Return the first step whose token rounding cannot explain or whose logits are not finite; None when all is right."""
+    """Return the first step that rounding cannot explain or whose logits are not finite; None when right."""
     steps = [i for i, gap in enumerate(text.get("gaps_logits") or []) if gap is None or gap > gap_tolerance(text)]
     if text.get("first_nonfinite_step") is not None:
         steps.append(text["first_nonfinite_step"])
@@ -51,10 +51,10 @@ def judge_text(texts: list[dict[str, Any]]) -> list[Finding]:
     steps = {text["prompt_id"]: first_divergence(text) for text in texts}
     apart = {prompt: step for prompt, step in steps.items() if step is not None}
     worst = max(max(text["gaps_logits"], default=0.0) for text in texts)
-    numbers = {"texts": len(texts), "texts_identical": len(texts) - len(apart), "largest_gap_logits": worst}
+    agreed = {"texts": len(texts), "texts_identical": len(texts) - len(apart), "largest_gap_logits": worst}
     words = {"tolerance": min(gap_tolerance(text) for text in texts), "model": texts[0].get("model", "")}
     variant = "cpu" if texts[0].get("device") == "cpu" else None
-    return [finding("TEXT_RIGHT", numbers=numbers, variant=variant, **words)]
+    return [finding("TEXT_RIGHT", numbers=agreed, variant=variant, **words)]
 
 
 # ---- single records, for `rocmlab read`

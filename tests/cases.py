@@ -1,4 +1,4 @@
-"""Compare what `rocmlab read` answers with what a case is known to be (format: cases/README.md of the further cases)."""
+"""Compare what `rocmlab read` answers with what a case is known to be (format: README.md of the further cases)."""
 
 import json
 from pathlib import Path

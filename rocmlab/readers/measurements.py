@@ -55,22 +55,24 @@ def _timings(record: dict[str, Any]) -> Reading:
     if "calls" in record:
         calls = [c for c in record.get("calls") or [] if isinstance(c, (int, float))]
         median = statistics.median(calls) if calls else None
-        numbers = {"calls": len(calls), "median_ms": median}
+        numbers: dict[str, Any] = {"calls": len(calls), "median_ms": median}
         if median is None:
             numbers["median_ms_reason"] = "the record holds no calls"
         headline = finding("SERIES_READ", op=op, count=len(calls), median=median, unit=record.get("unit") or "ms")
         return Reading("timings", numbers=numbers, headline=headline)
     numbers, found = rates.judge_gemm(record)
-    words = {"ms": numbers.get("median_ms"), "tflops": numbers.get("tflops"), "pct": numbers.get("peak_pct")}
+    words: dict[str, Any] = {"ms": numbers.get("median_ms"), "tflops": numbers.get("tflops")}
+    words["pct"] = numbers.get("peak_pct")
     return Reading("timings", numbers=numbers, findings=found, headline=finding("GEMM_READ", op=op, **words))
 
 
 def _speedup(record: dict[str, Any]) -> Reading:
     cpu, gpu = record.get("cpu") or {}, record.get("gpu") or {}
     below, above = cpu.get("decode_tok_s"), gpu.get("decode_tok_s")
-    known = isinstance(below, (int, float)) and isinstance(above, (int, float)) and below > 0
-    numbers: dict[str, Any] = {"ratio": above / below if known else None, "cpu_tok_s": below, "gpu_tok_s": above}
-    if not known:
+    numbers: dict[str, Any] = {"ratio": None, "cpu_tok_s": below, "gpu_tok_s": above}
+    if isinstance(below, (int, float)) and isinstance(above, (int, float)) and below > 0:
+        numbers["ratio"] = above / below
+    else:
         numbers["ratio_reason"] = "one of the two rates is missing"
     words = {"cpu_dtype": cpu.get("dtype") or "unknown", "gpu_dtype": gpu.get("dtype") or "unknown"}
     differ = words["cpu_dtype"] != words["gpu_dtype"] or "unknown" in words.values()

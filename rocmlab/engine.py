@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from papermill.execute import execute_notebook
 
 from rocmlab import executed, isolate
 from rocmlab.executed import Result
+from rocmlab.parameters import INJECTED_TAG
 from rocmlab.readers import notebooks
 
 KERNEL = "python3"
@@ -132,7 +133,9 @@ class _Engine(Engine):
         started = nb_man.cell_start
 
         def cell_start(cell: Any, cell_index: int | None = None, **more: Any) -> None:
-            execution.cell, execution.cell_began = cell, time.monotonic()
+            execution.cell_began = time.monotonic()
+            if cell.cell_type == "code":
+                execution.cell = cell
             started(cell, cell_index, **more)
 
         nb_man.cell_start = cell_start
@@ -188,14 +191,15 @@ def execute(
     scratch.parent.mkdir(parents=True, exist_ok=True)
     before = _oom_kills()
     thread = threading.Thread(target=_work, args=(execution, scratch, parameters), daemon=True)
-    thread.start()
     interrupted = False
     try:
+        thread.start()
         _watch(thread, execution, cell_limit_s, notebook_limit_s, progress)
     except KeyboardInterrupt:
         interrupted = True
-        execution.end("stopped by Ctrl-C")
-        thread.join(GIVE_UP_S)
+        with _deaf():
+            execution.end("stopped by Ctrl-C")
+            thread.join(GIVE_UP_S)
     execution.end_orphans()
     result = _result(execution, stopped=interrupted, oom=_oom_kills() > before)
     with contextlib.suppress(OSError):
@@ -208,6 +212,19 @@ def execute(
     if interrupted:
         raise Interrupted(result)
     return result
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Do not listen to a second, impatient Ctrl-C while the kernel is being ended: it would be left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -246,7 +263,7 @@ def _watch(
     while thread.is_alive():
         thread.join(0.1)
         now = time.monotonic()
-        progress(_id(execution.cell), now - execution.began)
+        progress(_shown(execution.cell), now - execution.began)
         if now - family_at > 5:
             execution.watch_family()
             family_at = now
@@ -263,6 +280,11 @@ def _watch(
 
 def _id(cell: dict[str, Any] | None) -> str | None:
     return cell.get("id", "unnamed") if cell is not None else None
+
+
+def _shown(cell: dict[str, Any] | None) -> str | None:
+    """Return a cell's name for the console; the one that papermill injects has none of its own."""
+    return "params" if cell is not None and INJECTED_TAG in notebooks.tags(cell) else _id(cell)
 
 
 def _oom_kills() -> int:

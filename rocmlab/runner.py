@@ -64,7 +64,7 @@ def report(arguments: argparse.Namespace) -> int:
     try:
         with runfolder.locked(run, arguments.fresh):
             facts = birth.certificate(run.name, arguments.arch, subject, snapshot, earlier)
-            facts["findings"] = [notice] if notice else []
+            facts.update(findings=[notice] if notice else [], limits=limits)
             bad = _run_all(run, facts, [_order(book, layers, facts) for book in books], limits)
             bad |= _page(run, arguments.lang, arguments.strict)
     except OSError as error:
@@ -74,13 +74,17 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def _stop_on_terminate() -> None:
-    """A polite end (SIGTERM) is treated as Ctrl-C, so that no kernel is left behind."""
+    """Being ended politely (SIGTERM, a closed terminal) is treated as Ctrl-C, so that no kernel is left behind."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP: leave it so
+            signal.signal(number, stop)
 
 
 def _engine() -> ModuleType:

@@ -154,6 +154,20 @@ def test_a_hang_in_c_with_signals_blocked(tmp_path):
     assert kernels_of(tmp_path) == []
 
 
+@POSIX
+def test_a_kernel_that_cannot_be_killed_does_not_hold_the_report(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine.isolate, "end_tree", lambda process: None)
+    monkeypatch.setattr(engine.os, "killpg", lambda *_: None)
+    monkeypatch.setattr(engine, "GIVE_UP_S", 1)
+    result, copy, _ = run_one(tmp_path, "import time\ntime.sleep(600)", cell_limit_s=1)
+    monkeypatch.undo()
+    left = kernels_of(tmp_path)
+    assert left, "this test made it live on"
+    for process in left:
+        process.kill()
+    assert_ended_at_act(result, copy, "timed_out")
+
+
 def test_floods_bad_numbers_and_private_names(tmp_path, monkeypatch):
     home = str(Path.home())
     source = f"""

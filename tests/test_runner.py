@@ -96,9 +96,10 @@ def test_a_notebook_without_its_tag_is_refused_when_values_are_given(home):
 
 def test_damaged_and_missing_notebooks_are_sentences(home):
     assert "there are no notebooks" in refused()
-    houses.build(home, n01_fine=notebook({"a": "1"}), n02_cut='{"cells": [', n03_list="[1]")
+    houses.build(home, n01_fine=notebook({"a": "1"}), n02_cut='{"cells": [', n03_list="[1]", n04_odd='{"cells": [1]}')
     assert "02_cut.ipynb is not a notebook (not JSON" in refused("--only", "02")
-    assert "03_list.ipynb is JSON but not a notebook" in refused("--from", "03")
+    assert "03_list.ipynb is JSON but not a notebook" in refused("--only", "03")
+    assert "04_odd.ipynb is JSON but not a notebook" in refused("--only", "4")
     assert [book.number for book in house.select(house.discover(home / "notebooks"), "1", None)] == ["01"]
 
 
@@ -307,6 +308,8 @@ def test_strict_reads_the_findings_of_the_page(home, monkeypatch):
     [
         ("Takes 3 / 2 min and 2 GiB.", True, 180),
         ("Takes 3 / 2 min and 2 GiB.", False, 120),
+        ("Takes 3 min on two cores, 6 min on a gaming card.", True, 180),
+        ("Takes 3 min on two cores, 6 min on a gaming card.", False, 360),
         ("About 0.5 minutes", False, 30),
         ("under half a minute", True, 30),
         ("no figure", True, 60),

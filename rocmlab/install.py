@@ -163,7 +163,9 @@ class Setup:
         """Make `.venv`; anew when it is broken, moved, was cut short or stands on another Python."""
         foreign = self.own() if self.own() != self.ours else ""
         runs = self.python.exists() and self.child([self.python, "-c", ""]) == 0
-        whole = all(self.note.get(key) == goal[key] for key in ("root", "python")) and self.note.get("state") != "working"
+        whole = (
+            all(self.note.get(key) == goal[key] for key in ("root", "python")) and self.note.get("state") != "working"
+        )
         if runs and (whole or foreign):
             return
         if foreign:

@@ -37,7 +37,9 @@ def messages() -> dict[str, dict[str, Any]]:
     return yaml.safe_load(text)
 
 
-def finding(code: str, *, numbers: dict[str, Any] | None = None, variant: str | None = None, **words: Any) -> Finding:
+def finding(
+    code: str, *, numbers: dict[str, Any] | None = None, variant: str | None = None, **words: Any
+) -> Finding:
     """Make one finding.
 
     `numbers` go into the answer (flat, unit in the key, null plus `<key>_reason` where unknown); `words` only fill

@@ -164,24 +164,24 @@ def test_files_are_utf8_with_lf_and_their_names_are_legal_on_windows():
 
 def unencoded(source: str) -> list[int]:
     """Return the lines where text is read or written without naming its encoding."""
-    lines = []
-    for call in (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Call)):
-        method = isinstance(call.func, ast.Attribute)
-        name = call.func.attr if method else getattr(call.func, "id", "")
-        owner = getattr(call.func.value, "id", "") if method else ""
-        words = {one.arg: one.value for one in call.keywords}
-        if "encoding" in words or None in words:
-            continue
-        if name == "open" and owner not in ("os", "webbrowser", "Image", "zipfile", "tarfile", "gzip", "lzma", "bz2"):
-            given = call.args[0 if method else 1 :]
-            mode = words.get("mode", given[0] if given else None)
-            if not (isinstance(mode, ast.Constant) and "b" in str(mode.value)):
-                lines.append(call.lineno)
-        elif method and name in ("read_text", "write_text") and owner != "results":
-            lines.append(call.lineno)
-        elif name in ("run", "Popen", "check_output") and {"text", "universal_newlines"} & set(words):
-            lines.append(call.lineno)
-    return lines
+    calls = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Call)]
+    return [call.lineno for call in calls if lacks_encoding(call)]
+
+
+def lacks_encoding(call: ast.Call) -> bool:
+    method = isinstance(call.func, ast.Attribute)
+    name = call.func.attr if method else getattr(call.func, "id", "")
+    owner = getattr(call.func.value, "id", "") if method else ""
+    words = {one.arg: one.value for one in call.keywords}
+    if "encoding" in words or None in words:
+        return False
+    if name == "open" and owner not in ("os", "webbrowser", "Image", "zipfile", "tarfile", "gzip", "lzma", "bz2"):
+        given = call.args[0 if method else 1 :]
+        mode = words.get("mode", given[0] if given else None)
+        return not (isinstance(mode, ast.Constant) and "b" in str(mode.value))
+    if name in ("run", "Popen", "check_output"):
+        return bool({"text", "universal_newlines"} & set(words))
+    return method and name in ("read_text", "write_text") and owner != "results"
 
 
 def test_the_check_for_encodings_sees_what_it_is_for():

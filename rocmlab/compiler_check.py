@@ -38,7 +38,9 @@ def libraries() -> list[str]:
     folders = []
     for package in ("torch", "_rocm_sdk_core"):
         found = importlib.util.find_spec(package)
-        folders += [Path(place) / part for place in (found and found.submodule_search_locations) or [] for part in PARTS]
+        folders += [
+            Path(place) / part for place in (found and found.submodule_search_locations) or [] for part in PARTS
+        ]
     names = ("hiprtc*.dll",) if sys.platform == "win32" else ("libhiprtc.so*", "libhiprtc-*.so*")
     paths = [path for folder in folders for name in names for path in sorted(glob.glob(str(folder / name)))]
     if sys.platform == "win32":

@@ -146,7 +146,9 @@ def _whole(text: str) -> int | None:
 def gpu_name(bus: str, pci_id: str, revision: str, root: Path = ROOT) -> str:
     """Return the best name that the system has for a PCI device; vendor and ids where it has none."""
     vendor, device = pci_id.split(":")
-    model = re.search(r"^Model:\s*(.+?)\s*$", read(root / "proc/driver/nvidia/gpus" / bus / "information"), re.MULTILINE)
+    model = re.search(
+        r"^Model:\s*(.+?)\s*$", read(root / "proc/driver/nvidia/gpus" / bus / "information"), re.MULTILINE
+    )
     if model:
         return model.group(1)
     for folder in ("usr/share/libdrm", "opt/amdgpu/share/libdrm"):

@@ -131,9 +131,7 @@ def _wrong_family(env: dict[str, str], one: dict[str, Any]) -> bool:
     return bool(acts and one["real"] and archs.kin(one["real"], one["reported"]) is False)
 
 
-def _wrong(
-    env: dict[str, str], wrong: list[dict[str, Any]], devices: list[dict[str, Any]]
-) -> findings.Finding:
+def _wrong(env: dict[str, str], wrong: list[dict[str, Any]], devices: list[dict[str, Any]]) -> findings.Finding:
     first = wrong[0]
     words = {key: first[key] for key in ("card", "reported", "real", "index")}
     name = overridden(env, first["reported"]) or OVERRIDE

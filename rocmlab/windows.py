@@ -196,7 +196,10 @@ def gpus(answer: dict[str, Any]) -> list[dict[str, Any]]:
                 "arch": archs.identify(one.get("Name"), pci_id),
                 "driver": one.get("DriverVersion"),
                 "state": "working properly" if code == 0 else f"code {code}",
-                "link": {"current_link_width": link.get("CurrentLinkWidth"), "max_link_width": link.get("MaxLinkWidth")},
+                "link": {
+                    "current_link_width": link.get("CurrentLinkWidth"),
+                    "max_link_width": link.get("MaxLinkWidth"),
+                },
             }
         )
     return found

@@ -1,113 +1,123 @@
-"""Which GPUs are in this machine, whoever says so: the system's list, torch's devices, and what each really is. Pure."""
+"""Which AMD cards does this machine have, and where does a torch for them come from? Standard library only.
+
+`cards.seen()` asks the system, not a driver; `cards.advice(seen, archs)` says what to do when there is no torch.
+`archs` is the content of `archs.yaml`.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+import subprocess
+from pathlib import Path
 from typing import Any
 
-from rocmlab import archs
+AMD = "1002"  # PCI vendor
+POWERSHELL = "Get-CimInstance Win32_VideoController | ForEach-Object { $_.PNPDeviceID + ' | ' + $_.Name }"
+SYSTEM = "windows" if os.name == "nt" else "linux"
 
-AMD = "AMD"
-AMD_NAME = re.compile(r"\bAMD\b|\bATI\b|Radeon|Instinct|FirePro", re.IGNORECASE)
-NVIDIA_NAME = re.compile(r"NVIDIA|GeForce|Quadro|\bTesla\b", re.IGNORECASE)
-# Names that only graphics inside a processor have; 780M and 8060S are in the table of targets.
-INSIDE = re.compile(r"^(AMD )?Radeon(\(TM\))?( R\d| Vega \d+| RX Vega \d+)? Graphics$|^AMD Custom GPU", re.IGNORECASE)
+Card = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Card:
-    """One GPU that the operating system lists; arch is None where neither name nor PCI id tells it."""
-
-    name: str
-    amd: bool
-    arch: str | None
-    integrated: bool
+def seen(sysfs: Path = Path("/sys")) -> list[Card]:
+    """Return the AMD cards as `{pci: "1002:73ef", arch, name}`; arch and name may be ""."""
+    return from_windows(_ask_windows()) if SYSTEM == "windows" else from_linux(sysfs)
 
 
-def system(probe: dict[str, Any]) -> str:
-    """Return Windows, WSL or Linux; another name as it stands."""
-    name = probe.get("platform") or ""
-    return "WSL" if "microsoft" in name.lower() else name.split("-")[0] or "unknown"
+def from_linux(sysfs: Path) -> list[Card]:
+    """Read PCI devices of vendor AMD (class 03 display, 12 accelerator) and the gfx targets that the driver states."""
+    driver = {}
+    for file in sorted(sysfs.glob("class/kfd/kfd/topology/nodes/*/properties")):
+        facts = dict(re.findall(r"(?m)^(\w+) (\d+)$", _text(file)))
+        number = int(facts.get("gfx_target_version", 0))
+        if number:
+            # 100302 is gfx1032, 90010 is gfx90a: minor and stepping are hexadecimal digits in the name.
+            arch = f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
+            driver[f"{AMD}:{int(facts.get('device_id', 0)):04x}"] = arch
+    found = []
+    for device in sorted(sysfs.glob("bus/pci/devices/*")):
+        if _text(device / "vendor") == f"0x{AMD}" and _text(device / "class")[:4] in ("0x03", "0x12"):
+            pci = f"{AMD}:{_text(device / 'device')[2:].lower()}"
+            found.append({"pci": pci, "arch": driver.get(pci, ""), "name": ""})
+    listed = {card["pci"] for card in found}
+    return found + [{"pci": pci, "arch": arch, "name": ""} for pci, arch in driver.items() if pci not in listed]
 
 
-def arch_of(device: dict[str, Any]) -> str:
-    """Return gfx1032 for an AMD device (features such as :xnack- dropped), sm_90 for an NVIDIA one.
+def from_windows(text: str) -> list[Card]:
+    """Read lines such as `PCI\\VEN_1002&DEV_73EF&SUBSYS_... | AMD Radeon RX 6650 XT`."""
+    lines = re.findall(rf"(?im)VEN_{AMD}&DEV_([0-9A-F]{{4}})[^|\n]*\|[ \t]*([^\r\n]*?)[ \t\r]*$", text)
+    return [{"pci": f"{AMD}:{device.lower()}", "arch": "", "name": name} for device, name in lines]
 
-    An AMD device is never known by major and minor: (11, 5) is no CUDA capability.
+
+def _ask_windows() -> str:
+    try:
+        command = ["powershell", "-NoProfile", "-NonInteractive", "-Command", POWERSHELL]
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=30)
+        return done.stdout.decode("utf-8", errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def target(card: Card, archs: dict[str, Any]) -> str:
+    """Return the gfx target of a card: as the driver states it, by PCI id, or by name; "" when it is not known."""
+    targets = archs.get("targets", {})
+    if card["arch"] in targets:
+        return card["arch"]
+    for arch, facts in targets.items():
+        if card["pci"] in facts["pci_ids"]:
+            return arch
+    told = re.sub(r"\((tm|r)\)", "", card["name"].lower())
+    known = [(name.lower(), arch) for arch, facts in targets.items() for name in facts["names"]]
+    # The longest name that fits, so that an RX 6600 XT is not taken for an RX 6600.
+    fitting = [(len(name), arch) for name, arch in known if re.search(rf"\b{re.escape(name)}(?!\w)", told)]
+    return max(fitting)[1] if fitting else ""
+
+
+def order(arch: str, archs: dict[str, Any], system: str = SYSTEM) -> tuple[str, str]:
+    """Return (index URL, package) of a torch for this target, ("", "") where none is published.
+
+    For a target that is not in the table it is the build for every card.
     """
-    raw = device.get("gcnArchName")
-    return archs.parse(raw).base or raw.split(":")[0] if raw else f"sm_{device.get('major')}{device.get('minor')}"
+    indexes, facts = archs.get("indexes", {}), archs.get("targets", {}).get(arch)
+    if not facts:
+        index = indexes.get("amd", {})
+        return index.get("url", ""), index.get("every_card", "")
+    wanted = facts["install"] or {"systems": []}
+    return (indexes[wanted["index"]]["url"], wanted["package"]) if system in wanted["systems"] else ("", "")
 
 
-def cards(probe: dict[str, Any]) -> list[Card]:
-    """Return the AMD and NVIDIA GPUs that the system lists, by name and, where known, PCI id."""
-    details, found = probe.get("gpus") or [], []
-    for position, name in enumerate(probe.get("system_gpus") or []):
-        pci_id = details[position].get("pci_id") if position < len(details) else None
-        amd, nvidia = bool(AMD_NAME.search(name)), bool(NVIDIA_NAME.search(name))
-        if amd or nvidia:
-            arch = archs.identify(name, pci_id) if amd else None
-            found.append(Card(name, amd and not nvidia, arch, _inside(name, arch)))
-    return found
+def first(cards: list[Card], archs: dict[str, Any]) -> list[tuple[str, Card]]:
+    """Return (target, card) pairs: known before unknown, and the graphics inside a processor last."""
+    kinds = {arch: facts["kind"] for arch, facts in archs.get("targets", {}).items()}
+    pairs = [(target(card, archs), card) for card in cards]
+    return sorted(pairs, key=lambda pair: (kinds.get(pair[0]) == "integrated", not pair[0]))
 
 
-def _inside(name: str, arch: str | None) -> bool:
-    return bool(INSIDE.search(name)) or (archs.target(arch) or {}).get("kind") == "integrated"
-
-
-def main_card(probe: dict[str, Any]) -> Card | None:
-    """Return the card a person means: a discrete one before graphics inside the processor."""
-    return min(cards(probe), key=lambda card: card.integrated, default=None)
-
-
-def real_arch(probe: dict[str, Any], device: dict[str, Any]) -> str | None:
-    """Return a device's own target, whatever an override makes it report: by name, by PCI bus, or by being the only one."""
-    known = archs.identify(device.get("name"))
-    if known:
-        return known
-    amd = [gpu for gpu in probe.get("gpus") or [] if gpu.get("vendor") == AMD]
-    bus = device.get("pci_bus_id")
-    for gpu in amd:
-        if bus is not None and re.match(rf"^[0-9a-f]+:{bus:02x}:", gpu.get("bus") or ""):
-            return gpu.get("arch")
-    listed = [card for card in cards(probe) if card.amd]
-    alone = len(listed) == 1 and len(probe.get("devices") or []) == 1
-    return listed[0].arch if alone else None
-
-
-def launches(probe: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Return what the launch gave, by device index."""
-    found = probe.get("launch_probe") or {}
-    return {one["index"]: one for one in found.get("per_device") or [{"index": 0, **found}] if "ok" in one}
-
-
-def integrated(device: dict[str, Any]) -> bool:
-    """Tell whether a device is graphics inside the processor."""
-    arch = archs.parse(device.get("gcnArchName")).base
-    return archs.integrated(device, arch) or bool(INSIDE.search(device.get("name") or ""))
-
-
-def subject(probe: dict[str, Any], arch: str = "auto") -> dict[str, Any]:
-    """Choose the device under study: the best accelerator that passes its launch check, else the CPU.
-
-    Best = of the asked target (as reported, or the card's own under an override), then discrete before integrated, then
-    more memory. `why` says it in words; `memory_bytes` is the device's, or the machine's on the CPU.
-    """
-    passed = launches(probe)
-    usable = [one for one in probe.get("devices") or [] if passed.get(one["index"], {}).get("ok")]
-    matching = [one for one in usable if arch == "auto" or arch in (arch_of(one), real_arch(probe, one))]
-    if not matching:
-        why = "no accelerator passed its launch check" if not usable else f"no accelerator here is {arch}"
-        host = probe.get("host") or {}
-        name, memory = host.get("cpu") or "CPU", host.get("memory_bytes")
-        return {"device": "cpu", "arch": "cpu", "name": name, "index": None, "memory_bytes": memory, "why": why}
-    best = max(matching, key=lambda one: (not integrated(one), one.get("total_memory") or 0))
-    return {
-        "device": f"cuda:{best['index']}",
-        "arch": arch_of(best),
-        "name": best.get("name") or arch_of(best),
-        "index": best["index"],
-        "memory_bytes": best.get("total_memory"),
-        "why": "passed its launch check",
-    }
+def advice(cards: list[Card], archs: dict[str, Any], use: str, cpu: str, system: str = SYSTEM) -> str:
+    """Say which cards were seen and how they get a torch; `use` (with {url}) and `cpu` are the commands to go on."""
+    lines = ["an AMD card was seen, and there is no torch. One for it comes from an index of its own, so you decide."]
+    pairs = first(cards, archs)
+    for arch, card in pairs:
+        facts = archs.get("targets", {}).get(arch, {})
+        name = card["name"] or " / ".join(facts.get("names", [])[:4]) or "product not known here"
+        lines.append(f"  seen: {name} ({card['pci']}), {arch or 'target not known here'}")
+    arch = pairs[0][0]
+    url, package = order(arch, archs, system)
+    if url:
+        family = f"{arch} (family {archs['targets'][arch]['family']})" if arch else "every AMD card, 10 GB"
+        lines += [
+            f"To use it, with AMD's or PyTorch's published build for {family}, into .venv:",
+            f"  {use.format(url=url)}",
+            "or by hand, in an environment of your own that is active when you come back:",
+            f'  pip install --index-url {url} "{package}"',
+        ]
+    else:
+        lines.append(f"No torch for it on {system.capitalize()} is known here; one that you build is found and used.")
+    return "\n".join([*lines, "To measure the CPU only:", f"  {cpu}"])

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from rocmlab import findings
-from rocmlab.cards import cards, integrated, launches, system
+from rocmlab.gpus import cards, integrated, launches, system
 
 # The study loads a 0.6 B model in float32 (2.4 GB) in two processes beside torch itself, and keeps one copy on disk.
 NEED_MEMORY_GIB = 6

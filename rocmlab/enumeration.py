@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rocmlab import archs, findings, variables
-from rocmlab.cards import AMD, Card, cards, main_card, system
+from rocmlab.gpus import AMD, Card, cards, main_card, system
 
 DENIED = ("EACCES", "EPERM")
 

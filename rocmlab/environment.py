@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from rocmlab import archs, conditions, enumeration, findings, variables
-from rocmlab.cards import arch_of, cards, integrated, launches, main_card, real_arch, system
+from rocmlab.gpus import arch_of, cards, integrated, launches, main_card, real_arch, system
 
 NO_KERNEL = re.compile(
     r"invalid device function|kernel image is invalid|InvalidImage|no kernel image|no binary for gpu|NoBinaryForGpu|"

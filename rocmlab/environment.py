@@ -40,6 +40,8 @@ def judge_build(probe: dict[str, Any]) -> list[findings.Finding]:
     command = archs.install(card.arch, where) if card and card.amd else None
     if not version:
         return [_not_imported(probe, card.name if card else None, command)]
+    if probe.get("query_error"):
+        return [_not_answered(probe)]
     if probe.get("device_count") or not card:
         return []
     words = {"card": card.name, "torch": version, "cuda": cuda, "hip": hip, "command": command}
@@ -51,6 +53,14 @@ def judge_build(probe: dict[str, Any]) -> list[findings.Finding]:
     if hip and not any(one.amd for one in cards(probe)):
         return [findings.finding("WRONG_BUILD_ROCM", **words)]
     return []
+
+
+def _not_answered(probe: dict[str, Any]) -> findings.Finding:
+    """Return what it means that torch imports, but dies, hangs or raises when asked for its devices."""
+    status, said = probe.get("query_status"), probe["query_error"].strip().splitlines()[0]
+    if status == "TIMEOUT":
+        return findings.finding("DEVICES_TIMED_OUT", said=said)
+    return findings.finding("TORCH_CRASHED", variant="windows" if system(probe) == "Windows" else None, said=said)
 
 
 def _not_imported(probe: dict[str, Any], card: str | None, command: str | None) -> findings.Finding:

@@ -152,6 +152,7 @@ def arrange(
     scheme = PLANS.get(str(values.get("ActivePowerScheme") or "").lower())
     return {
         "system_gpus": [gpu["name"] for gpu in found],
+        "system_gpus_reason": None if answer else "PowerShell gave no answer",
         "gpus": found,
         "windows": {
             "caption": system.get("Caption"),

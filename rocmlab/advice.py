@@ -17,6 +17,7 @@ from rocmlab.gpus import cards, main_card, system
 
 Row = dict[str, Any]
 YES_NO = {True: {"en": "yes", "zh": "是"}, False: {"en": "no", "zh": "否"}}
+PARTS = ("needs", "known")
 NONE = {"en": "none", "zh": "无"}
 
 
@@ -52,6 +53,35 @@ def _list(name: str) -> str:
     return f"{found['what']}, {found['date']}"
 
 
+def support(probe: dict[str, Any]) -> list[Row]:
+    """Return rows {list: {en, zh}, says: {en, zh}, date}: who supports this target, each list by itself and dated."""
+    known = archs.target(target_of(probe))
+    if not known:
+        return []
+    card = main_card(probe)
+    rows = []
+    for key, one in texts()["support"].items():
+        value = _lookup(known, one["field"])
+        if key.startswith("amd_") and known["support"]["named"] and card and card.arch:
+            value = archs.listed(card.arch, one["system"], card.name)[0] if one.get("system") else value
+        said = {lang: _said(value, lang) for lang in LANGUAGES}
+        rows.append({"list": {lang: one[lang] for lang in LANGUAGES}, "says": said, "date": str(one["date"])})
+    return rows
+
+
+def _lookup(facts: Any, path: list[str]) -> Any:
+    for part in path:
+        facts = facts.get(part) if isinstance(facts, dict) else None
+    return facts
+
+
+def _said(value: Any, lang: str) -> str:
+    """Say one entry of a list: yes, no, unknown, or its own word."""
+    if isinstance(value, bool):
+        return YES_NO[value][lang]
+    return UNKNOWN[lang] if value is None else str(value)
+
+
 def ways_out(probe: dict[str, Any]) -> list[Row]:
     """Return rows {way, needs, known}, each {en, zh}: what else could serve this card; [] without a known AMD card."""
     arch, where = target_of(probe), system(probe)
@@ -61,8 +91,8 @@ def ways_out(probe: dict[str, Any]) -> list[Row]:
     rows = []
     for one in texts()["ways"].values():
         if where in one.get("systems", [where]):
-            parts = {key: {lang: one[key][lang].format(**words[lang]) for lang in LANGUAGES} for key in ("needs", "known")}
-            rows.append({"way": one["name"], **parts})
+            needs, known = ({lang: one[key][lang].format(**words[lang]) for lang in LANGUAGES} for key in PARTS)
+            rows.append({"way": one["name"], "needs": needs, "known": known})
     return rows
 
 
@@ -99,5 +129,6 @@ def older() -> list[Row]:
 
 
 def amd_here(probe: dict[str, Any]) -> bool:
-    """Tell whether advice about AMD cards belongs on this machine's page."""
-    return any(card.amd for card in cards(probe)) or not cards(probe)
+    """Tell whether advice about AMD cards belongs here: not on a machine whose only cards are of another maker."""
+    found = cards(probe)
+    return any(card.amd for card in found) or not found

@@ -10,10 +10,17 @@ import shutil
 import unicodedata
 from typing import Any
 
-from rocmlab import advice, environment, findings, gpus
+from rocmlab import advice, environment, factsheet, findings, gpus, words
 
 MARKS = {"ok": "[ok]", "warn": "[! ]", "broken": "[!!]", "unknown": "[? ]"}
 WIDTH = 100
+# Wide characters that no line may begin with, and that none may end with.
+CLOSING, OPENING = set("，。；：、）】》”’"), set("（【《“‘")
+# Verdicts after which another way of using the card is worth a thought; a wrong build or a mask is simply mended.
+NOT_SERVED = {
+    *("KERNELS_MISSING", "KERNELS_LISTED_BUT_FAIL", "LAUNCH_FAILED", "LAUNCH_CRASHED", "LAUNCH_TIMED_OUT"),
+    *("LAUNCH_WRONG_VALUE", "DRIVER_DOES_NOT_ENUMERATE", "WSL_NO_DEVICE", "TORCH_CRASHED", "DEVICES_TIMED_OUT"),
+}
 WORDS = {
     "works": {"en": "It works", "zh": "可以工作"},
     "cpu": {"en": "No GPU to use: the CPU is the subject", "zh": "没有可用的 GPU：测试对象是 CPU"},
@@ -21,10 +28,6 @@ WORDS = {
     "broken": {"en": "It does not work", "zh": "不能工作"},
     "unknown": {"en": "It cannot be told", "zh": "无法判断"},
     "next": {"en": "Next step", "zh": "下一步"},
-    "limits": {"en": "What no setting changes on", "zh": "任何设置都改变不了的限制："},
-    "ways": {"en": "Ways out", "zh": "其他出路"},
-    "needs": {"en": "needs", "zh": "需要"},
-    "known": {"en": "known", "zh": "已知"},
     "machine": {"en": "Machine", "zh": "机器"},
     "found": {"en": "Findings", "zh": "检查结果"},
 }
@@ -38,6 +41,16 @@ def verdict_words(probe: dict[str, Any], found: list[findings.Finding], lang: st
     return status, WORDS[key][lang]
 
 
+def about(probe: dict[str, Any], found: list[findings.Finding]) -> str:
+    """Return what the headline speaks of: the card that is broken, else the device under study."""
+    worst = next((one for one in found if one["status"] in ("broken", "unknown")), None)
+    card = (worst or {"words": {}})["words"].get("card")
+    if card:
+        return str(card)
+    chosen, here = gpus.subject(probe), gpus.main_card(probe)
+    return here.name if worst and here else f"{chosen['name']} ({chosen['arch']})"
+
+
 def next_step(found: list[findings.Finding], lang: str) -> str:
     """Return the one next step: the advice of the worst finding that has one."""
     said = (findings.say(one, lang)["advice"] for one in findings.worst_first(found))
@@ -46,11 +59,11 @@ def next_step(found: list[findings.Finding], lang: str) -> str:
 
 def console(probe: dict[str, Any], lang: str = "en") -> str:
     """Return the whole answer as text."""
+    probe = gpus.tidy(probe)
     found = environment.judge(probe)
     status, said = verdict_words(probe, found, lang)
-    chosen = gpus.subject(probe)
-    lines = [f"{MARKS[status]} {said}: {chosen['name']} ({chosen['arch']})", ""]
-    lines += [WORDS["machine"][lang], *machine_lines(probe), ""]
+    lines = [f"{MARKS[status]} {said}: {about(probe, found)}", ""]
+    lines += [WORDS["machine"][lang], *machine_lines(probe, lang), ""]
     if found:
         lines += [WORDS["found"][lang]]
         for one in found:
@@ -60,16 +73,16 @@ def console(probe: dict[str, Any], lang: str = "en") -> str:
     step = next_step(found, lang)
     if step:
         lines += [WORDS["next"][lang], *fold(f"-> {step}", "  ", "     "), ""]
-    return "\n".join([*lines, *_limits(probe, lang), *_ways(probe, status, lang)]).rstrip()
+    return "\n".join([*lines, *_limits(probe, lang), *_ways(probe, found, lang)]).rstrip()
 
 
-def machine_lines(probe: dict[str, Any]) -> list[str]:
+def machine_lines(probe: dict[str, Any], lang: str) -> list[str]:
     """Return the facts of the machine, one a line, aligned."""
-    rows = environment.summary(probe)
-    width = max(len(row["what"]) for row in rows)
+    rows = [(words.pick(row["fact"], lang), words.pick(row["value"], lang)) for row in factsheet.rows(probe)]
+    width = max(columns(fact) for fact, _ in rows)
     lines = []
-    for row in rows:
-        lines += fold(f"{row['what']:<{width}}  {row['found']}", "  ", " " * (width + 4))
+    for fact, value in rows:
+        lines += fold(f"{fact}{' ' * (width - columns(fact))}  {value}", "  ", " " * (width + 4))
     return lines
 
 
@@ -77,24 +90,24 @@ def _limits(probe: dict[str, Any], lang: str) -> list[str]:
     rows = advice.limits(probe)
     if not rows:
         return []
-    lines = [f"{WORDS['limits'][lang]} {advice.target_of(probe)}"]
+    lines = [words.word("limits", lang, arch=advice.target_of(probe))]
     for row in rows:
         lines += fold(f"- {row['limit'][lang]}", "  ", "    ")
     return [*lines, ""]
 
 
-def _ways(probe: dict[str, Any], status: str, lang: str) -> list[str]:
-    """Return the ways out, only where the card is not served now."""
-    rows = advice.ways_out(probe) if status == "broken" else []
-    lines = [WORDS["ways"][lang]] if rows else []
+def _ways(probe: dict[str, Any], found: list[findings.Finding], lang: str) -> list[str]:
+    """Return the ways out, only where the card cannot be served as it is."""
+    rows = advice.ways_out(probe) if findings.verdict(found)[0] in NOT_SERVED else []
+    lines = [words.word("ways", lang)] if rows else []
     for row in rows:
-        lines += fold(f"- {row['way'][lang]}. {WORDS['needs'][lang]}: {row['needs'][lang]}", "  ", "    ")
-        lines += fold(f"{WORDS['known'][lang]}: {row['known'][lang]}", "    ", "    ")
+        lines += fold(f"- {row['way'][lang]}: {row['known'][lang]}", "  ", "    ")
     return lines
 
 
 def as_json(probe: dict[str, Any], lang: str = "en") -> str:
     """Return snapshot, verdict, findings and what stands beside them as one line of JSON."""
+    probe = gpus.tidy(probe)
     found = environment.judge(probe)
     code, status = findings.verdict(found)
     answer = {
@@ -124,17 +137,25 @@ def fold(text: str, first: str, rest: str, width: int | None = None) -> list[str
 
 
 def _pieces(text: str) -> list[str]:
-    """Cut text where a line may break: after a space, and around each wide character."""
-    pieces, word = [], ""
+    """Cut text where a line may break: after a space and around wide characters, never before closing punctuation."""
+    pieces: list[str] = []
+    word = ""
     for character in text:
-        if columns(character) == 2:
-            pieces += [word, character]
+        wide = columns(character) == 2
+        if character in CLOSING:
+            pieces.append((word or (pieces.pop() if pieces else "")) + character)
+            word = ""
+        elif character in OPENING:
+            pieces.append(word)
+            word = character
+        elif wide:
+            pieces += [word + character] if word[-1:] in OPENING else [word, character]
             word = ""
         else:
             word += character
-            if character == " ":
-                pieces.append(word)
-                word = ""
+        if character == " ":
+            pieces.append(word)
+            word = ""
     return [piece for piece in [*pieces, word] if piece]
 
 

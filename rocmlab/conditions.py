@@ -44,7 +44,7 @@ def libraries(probe: dict[str, Any]) -> list[findings.Finding]:
 
 
 def rocm_of(version: str | None) -> tuple[int, ...] | None:
-    """Return the ROCm version in a wheel's tag: +rocm7.11.0a20260115 -> (7, 11, 0); None for a date, a hash, or none."""
+    """Return the ROCm version in a wheel's tag, +rocm7.11.0a20260115 -> (7, 11, 0); None for a date or a hash."""
     match = re.search(r"\+rocm(\d+(?:\.\d+)*)", version or "")
     return tuple(int(part) for part in match.group(1).split(".")) if match else None
 

@@ -1,13 +1,12 @@
 """What card, build and overrides are these, and does a launch give the right value?
 
-`snapshot()` measures, everything risky in child processes and all of it at once; `judge(probe)` and `subject(probe)` are
-pure; `line(probe)` says it in one line; `check()` prints the answer. The launch decides, lists of names only inform.
+`snapshot()` measures, everything risky in child processes and all of it at once; `judge(probe)` and `subject(probe)`
+are pure; `line(probe)` says it in one line; `check()` prints the answer. The launch decides, lists only inform.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
@@ -18,16 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rocmlab import compiler_check, isolate, machine, results, tools
-from rocmlab.environment import judge, summary
+from rocmlab import compiler_check, isolate, linux, machine, results, tools, torch_probe
+from rocmlab.environment import judge
 from rocmlab.gpus import arch_of, launches, main_card, real_arch, subject, system
 
-__all__ = ["arch_of", "check", "judge", "launches", "line", "real_arch", "snapshot", "subject", "summary", "system"]
+__all__ = ["arch_of", "check", "judge", "launches", "line", "real_arch", "snapshot", "subject", "system"]
 
 SCHEMA = "rocmlab-probe-1"
-LAUNCH_OP = "mm 64x64 fp32, compared with CPU"
-# float32 product of two normal 64 x 64 matrices: 64 additions of rounding 6e-8 stay far below this.
-LAUNCH_TOLERANCE = 1e-4
 LIMIT_S = 60  # of torch's import and launches together; a first import on Windows reads gigabytes under a virus scanner
 CHECK_LIMIT_S = 9  # the same in `rocmlab check`, which must answer within 15 s whatever hangs
 MACHINE_LIMIT_S = 10
@@ -40,10 +36,6 @@ PACKAGES = re.compile(
     r"^(torch|torchvision|torchaudio|triton|pytorch-triton.*|transformers|tokenizers|papermill|nbclient|nbconvert|pandas|"
     r"matplotlib|numpy|gguf|safetensors|rocm|rocm-sdk-.*|amd-torch-.*|rocm-bootstrap|amdsmi)$"
 )
-PROPERTIES = (
-    *("name", "gcnArchName", "total_memory", "multi_processor_count", "is_integrated", "major", "minor"),
-    *("warp_size", "pci_bus_id", "pci_device_id", "L2_cache_size", "memory_bus_width", "clock_rate"),
-)
 
 
 # ---- measure
@@ -52,8 +44,8 @@ PROPERTIES = (
 def snapshot(limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Return what torch and the machine answered (schema rocmlab-probe-1); never raises, never outlasts its limits.
 
-    torch, the operating system, every tool and the runtime compiler are asked at the same time, each in a child process:
-    a crash or a hang costs one answer. `limit_s` bounds torch's import and all launches together.
+    torch, the operating system, every tool and the runtime compiler are asked at the same time, each in a child
+    process: a crash or a hang costs one answer. `limit_s` bounds torch's import and all launches together.
     """
     deadline = time.monotonic() + limit_s
     with ThreadPoolExecutor(3) as pool:
@@ -85,7 +77,7 @@ def ask_devices(limit_s: float = LIMIT_S) -> dict[str, Any]:
     deadline = time.monotonic() + limit_s
     with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "said.jsonl")
-        asked = isolate.call("rocmlab.device:probe_torch", {"path": str(path)}, limit_s=limit_s)
+        asked = isolate.call("rocmlab.torch_probe:probe", {"path": str(path)}, limit_s=limit_s)
         said = handed_over(path)
     if "build" not in said:
         return {**NO_TORCH, "import_status": asked.status, "import_error": _why(asked)}
@@ -110,7 +102,7 @@ NO_TORCH: dict[str, Any] = {
 def handed_over(path: Path) -> dict[str, Any]:
     """Return what the child wrote line by line, launches as a list; a line cut by a crash is left out."""
     found: dict[str, Any] = {}
-    for one in results.parse_lines(machine.read(path))[0]:
+    for one in results.parse_lines(linux.read(path))[0]:
         if "launch" in one:
             found.setdefault("launches", []).append(one["launch"])
         else:
@@ -122,7 +114,7 @@ def _again(index: int, left_s: float) -> dict[str, Any]:
     """Launch on a device that was not reached, since the child ended at one before it."""
     if left_s < LEAST_S:
         return {"index": index, "ok": None, "error": "no time was left to try it", "max_abs_err": None}
-    outcome = isolate.call("rocmlab.device:launch", {"index": index}, limit_s=left_s)
+    outcome = isolate.call("rocmlab.torch_probe:launch", {"index": index}, limit_s=left_s)
     return outcome.result or _lost(index, outcome)
 
 
@@ -141,7 +133,11 @@ def _together(each: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Device 0 speaks for the probe; every device has its own row."""
     if not each:
         return None
-    return {"op": LAUNCH_OP, **{key: each[0].get(key) for key in ("ok", "error", "max_abs_err")}, "per_device": each}
+    return {
+        "op": torch_probe.LAUNCH_OP,
+        **{key: each[0].get(key) for key in ("ok", "error", "max_abs_err")},
+        "per_device": each,
+    }
 
 
 def _compiler(facts: dict[str, Any], left_s: float) -> dict[str, Any] | None:
@@ -163,14 +159,9 @@ def _joined(probe: dict[str, Any]) -> dict[str, Any]:
         agents = ((probe["tools"].get("rocminfo") or {}).get("parsed") or {}).get("agents") or []
         named = [one["name"] if one["type"] == "GPU" else one["type"] for one in agents]
         probe["linux"]["rocminfo_agents"] = [name for name in named if name]
-        own = _package_folder("torch") / "lib"
+        own = torch_probe.package_folder("torch") / "lib"
         probe["linux"]["torch_lib_has_own_hsa_runtime"] = any(own.glob("libhsa-runtime64.so*"))
     return probe
-
-
-def _package_folder(name: str) -> Path:
-    found = importlib.util.find_spec(name)
-    return Path(found.origin).parent if found and found.origin else Path("absent")
 
 
 def recorded(env: dict[str, str]) -> dict[str, str]:
@@ -190,100 +181,12 @@ def changed() -> dict[str, dict[str, str | None]]:
 
 def versions() -> dict[str, str]:
     """Return the installed version of each package that can change a number."""
-    found = {}
+    found: dict[str, str] = {}
     for one in importlib.metadata.distributions():
         name = (one.metadata["Name"] or "").lower().replace("_", "-")
         if PACKAGES.match(name):
             found.setdefault(name, one.version)
     return dict(sorted(found.items()))
-
-
-# ---- in the child
-
-
-def probe_torch(path: str) -> None:
-    """Append to a file what torch says, each line as soon as it is known: build, devices, a launch on each, the rest."""
-
-    def hand_over(**said: Any) -> None:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(said) + "\n")
-
-    import torch
-
-    version = torch.version
-    build = {"torch_version_hip": version.hip, "torch_version_cuda": version.cuda}
-    hand_over(build={"torch_version": str(torch.__version__), **build})
-    count, available = torch.cuda.device_count(), torch.cuda.is_available()
-    devices = [_device(torch, index) for index in range(count)]
-    built = torch.cuda.get_arch_list() if available or version.hip else []
-    facts = {"cuda_is_available": available, "device_count": count, "arch_list": built, "devices": devices}
-    hand_over(devices=facts)
-    for index in range(count):
-        hand_over(launching=index)
-        hand_over(launch=launch(index))
-    hand_over(launching=None, extra=_extra(torch))
-
-
-def _device(torch: Any, index: int) -> dict[str, Any]:
-    seen = torch.cuda.get_device_properties(index)
-    return {"index": index, **{name: getattr(seen, name, None) for name in PROPERTIES}}
-
-
-def launch(index: int) -> dict[str, Any]:
-    """Multiply two matrices on one device and compare with the CPU; returns {index, ok, error, max_abs_err, memory}."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(64, 64, generator=generator) for _ in range(2))
-    try:
-        device = torch.device("cuda", index)
-        free = torch.cuda.mem_get_info(device)[0]
-        error = ((a.to(device) @ b.to(device)).cpu().double() - a.double() @ b.double()).abs().max().item()
-    except Exception as failure:
-        said = f"{type(failure).__name__}: {failure}".splitlines()[0]
-        return {"index": index, "ok": False, "error": said, "max_abs_err": None}
-    right = error <= LAUNCH_TOLERANCE  # False for NaN too
-    wrong = None if right else f"wrong value, off by {error:.3g}"
-    # NaN is no JSON; the words above carry it.
-    measured = error if error == error and error != float("inf") else None
-    return {"index": index, "ok": right, "error": wrong, "max_abs_err": measured, "memory_free_bytes": free}
-
-
-def _extra(torch: Any) -> dict[str, Any]:
-    """Return what torch's build can do, which runtime was loaded, and whether a library trips over it."""
-    own = torch.distributed.is_available()
-    tripped = {} if hasattr(torch.distributed, "is_initialized") else _imports("transformers.generation")
-    cpu_only = torch.version.hip is None and torch.version.cuda is None
-    return {
-        "torch_distributed": {"is_available": own, "has_is_initialized": hasattr(torch.distributed, "is_initialized")},
-        "import_errors": tripped,
-        "runtime": {} if cpu_only else _runtime(),
-        "build": {
-            "flash_attention": torch.backends.cuda.is_flash_attention_available(),
-            "profiler_activities": sorted(str(one).split(".")[-1] for one in torch.profiler.supported_activities()),
-            "dnn_version": torch.backends.cudnn.version(),
-            "git": torch.version.git_version,
-        },
-    }
-
-
-def _imports(name: str) -> dict[str, str]:
-    try:
-        importlib.import_module(name)
-    except Exception as error:
-        return {name: f"{type(error).__name__}: {error}"}
-    return {}
-
-
-def _runtime() -> dict[str, list[str]]:
-    """Return the GPU runtime libraries that are loaded, and those that came with the wheels."""
-    import psutil
-
-    pattern = re.compile(r"(amdhip64|hsa-runtime64|rocblas|hipblaslt|MIOpen|libcuda|nvcuda|cudart|cudnn)[^/\\]*$", re.I)
-    loaded = {os.path.realpath(one.path) for one in psutil.Process().memory_maps() if pattern.search(one.path)}
-    folders = [_package_folder(name) / part for name in ("torch", "_rocm_sdk_core") for part in ("lib", "bin")]
-    own = {os.path.realpath(path) for folder in folders for path in folder.glob("*amdhip64*")}
-    return {"loaded": sorted(loaded), "own": sorted(own)}
 
 
 # ---- say

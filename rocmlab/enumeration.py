@@ -50,7 +50,7 @@ def _wsl(probe: dict[str, Any], card: Card) -> findings.Finding:
     facts = probe.get("linux") or {}
     seen = [agent for agent in facts.get("rocminfo_agents") or [] if agent.startswith("gfx")]
     dxg = "/dev/dxg" in (facts.get("dev_nodes") or {})
-    words = {"card": card.name, "agents": ", ".join(seen)}
+    words: dict[str, Any] = {"card": card.name, "agents": ", ".join(seen)}
     if seen:
         variant = None if facts.get("torch_lib_has_own_hsa_runtime") is not False else "other"
         return findings.finding("WSL_RUNTIME_MISMATCH", variant=variant, **words)

@@ -1,7 +1,7 @@
 """What does a snapshot mean? Pure functions from one probe (schema rocmlab-probe-1) to findings; no GPU is touched.
 
-`judge(probe)` gives the findings, worst first, the cause before what follows from it. The launch decides whether a device
-works; lists of names only inform. Each fault ends with the one next step.
+`judge(probe)` gives the findings, worst first, the cause before what follows from it. The launch decides whether a
+device works; lists of names only inform. Each fault ends with the one next step.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from rocmlab import archs, conditions, enumeration, findings, variables
-from rocmlab.gpus import arch_of, cards, integrated, launches, main_card, real_arch, system
+from rocmlab.gpus import arch_of, cards, integrated, launches, main_card, real_arch, system, tidy
 
 NO_KERNEL = re.compile(
     r"invalid device function|kernel image is invalid|InvalidImage|no kernel image|no binary for gpu|NoBinaryForGpu|"
@@ -24,6 +24,7 @@ STILL_RUNNING = re.compile(r"^still running|timed out", re.IGNORECASE)
 
 def judge(probe: dict[str, Any]) -> list[findings.Finding]:
     """Return the findings about build, devices and machine of one snapshot, worst first; [] when all is well."""
+    probe = tidy(probe)
     cause = judge_build(probe)
     if not cause:
         cause = judge_devices(probe) if probe.get("devices") else judge_absence(probe)
@@ -185,9 +186,9 @@ def _no_kernels(probe: dict[str, Any], row: dict[str, Any], words: dict[str, Any
     words = {**words, "built": ", ".join(built) or "targets that it does not name"}
     if not arch.startswith("gfx"):
         return findings.finding("KERNELS_MISSING", variant="cuda", **words)
-    command = archs.install(row["real"] or arch, where)
+    command = archs.install(row["real"] or arch, where) or ""
     lied = variables.overridden(env, arch) if where != "Windows" else None
-    words |= {"command": command or "", "real": row["real"], "variable": lied}
+    words |= {"command": command, "real": row["real"], "variable": lied}
     if lied and row["real"] != arch:
         return findings.finding("KERNELS_MISSING", variant="override", **words)
     if archs.covers(built, arch):
@@ -195,11 +196,9 @@ def _no_kernels(probe: dict[str, Any], row: dict[str, Any], words: dict[str, Any
     near, usual = archs.nearest(built, arch), (archs.target(arch) or {}).get("override") or {}
     helps = archs.from_override(usual.get("suggested")) in [archs.parse(one).base for one in built]
     words |= {"near": near or "none", "override": usual.get("suggested")}
-    if where == "Linux" and helps and not lied:
-        variant = "linux_override"
-    else:
-        variant = "windows" if where == "Windows" else None
-    return findings.finding("KERNELS_MISSING", variant=variant if command or variant else "no_command", **words)
+    plain = "no_command" if not command else "windows" if where == "Windows" else None
+    variant = "linux_override" if where == "Linux" and command and helps and not lied else plain
+    return findings.finding("KERNELS_MISSING", variant=variant, **words)
 
 
 def _other_first(probe: dict[str, Any], first: dict[str, Any], working: list[dict[str, Any]]) -> findings.Finding:
@@ -248,37 +247,3 @@ def _unseen(probe: dict[str, Any], rows: list[dict[str, Any]]) -> list[findings.
     said = ", ".join(f"{name}={value}" for name, value in acting.items())
     code = "CARD_HIDDEN" if acting and not shown else "CARD_MASKED" if acting else "CARD_NOT_SEEN"
     return [findings.finding(code, card=names[0], masks=said, shown=rows[0]["card"])]
-
-
-# ---- tables
-
-
-def summary(probe: dict[str, Any]) -> list[dict[str, str]]:
-    """Return rows {what, found} for a table: build, system, processor, each device with its launch, variables."""
-    host, passed = probe.get("host") or {}, launches(probe)
-    memory = host.get("memory_bytes")
-    rows = [
-        ("torch", probe.get("torch_version") or "not installed"),
-        ("built for", probe.get("torch_version_hip") or probe.get("torch_version_cuda") or "CPU only"),
-        ("Python", probe.get("python") or "unknown"),
-        ("system", probe.get("platform") or "unknown"),
-        ("processor", f"{host.get('cpu') or 'unknown'}, {host.get('cores_logical') or '?'} threads"),
-        ("memory", f"{memory / 2**30:.1f} GiB" if memory else "unknown"),
-        ("GPUs the system lists", ", ".join(probe.get("system_gpus") or []) or "none"),
-        ("driver", _driver(probe)),
-    ]
-    for device in probe.get("devices") or []:
-        launched = passed.get(device["index"], {})
-        said = {True: "launch agrees with the CPU", False: f"launch fails: {launched.get('error')}"}
-        size = f"{device['total_memory'] / 2**30:.2f} GiB" if device.get("total_memory") else "memory unknown"
-        words = [device.get("name") or "?", arch_of(device), size, said.get(launched.get("ok"), "launch not tried")]
-        rows.append((f"device {device['index']}", ", ".join(words)))
-    rows += [(name, value) for name, value in (probe.get("env") or {}).items()]
-    return [{"what": what, "found": value} for what, value in rows]
-
-
-def _driver(probe: dict[str, Any]) -> str:
-    facts = {**(probe.get("driver") or {})}
-    shown = (probe.get("windows") or {}).get("display_driver")
-    said = [shown] if shown else [f"{name} {value}" for name, value in facts.items() if value]
-    return ", ".join(said) or "unknown"

@@ -1,4 +1,4 @@
-"""Which GPUs are in this machine, whoever says so: the system's list, torch's devices, and what each really is. Pure."""
+"""Which GPUs are here, whoever says so: the system's list, torch's devices, and what each really is. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,49 @@ AMD_NAME = re.compile(r"\bAMD\b|\bATI\b|Radeon|Instinct|FirePro", re.IGNORECASE)
 NVIDIA_NAME = re.compile(r"NVIDIA|GeForce|Quadro|\bTesla\b", re.IGNORECASE)
 # Names that only graphics inside a processor have; 780M and 8060S are in the table of targets.
 INSIDE = re.compile(r"^(AMD )?Radeon(\(TM\))?( R\d| Vega \d+| RX Vega \d+)? Graphics$|^AMD Custom GPU", re.IGNORECASE)
+
+
+# What the judges read, and the type each part must have; a part of another type counts as absent.
+SHAPE: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("platform", "python", "torch_version", "torch_version_hip", "torch_version_cuda"), str),
+    **dict.fromkeys(("import_error", "import_status", "query_error", "query_status", "system_gpus_reason"), str),
+    **dict.fromkeys(("env", "env_changed", "linux", "windows", "driver", "power", "capacity", "host"), dict),
+    **dict.fromkeys(("versions", "which", "tools", "compiler", "runtime", "import_errors", "perf_counters"), dict),
+    **dict.fromkeys(("launch_probe", "torch_distributed", "build", "compilers"), dict),
+    **dict.fromkeys(("devices", "system_gpus", "arch_list", "gpus", "sensors"), list),
+    "device_count": int,
+}
+
+
+def tidy(probe: Any) -> dict[str, Any]:
+    """Return a snapshot in which every part has its type: snapshots come from other machines and other hands."""
+    found = dict(probe) if isinstance(probe, dict) else {}
+    for key, kind in SHAPE.items():
+        if key in found and not isinstance(found[key], kind):
+            found[key] = None
+    for key in ("system_gpus", "arch_list"):
+        found[key] = [one for one in found.get(key) or [] if isinstance(one, str)]
+    for key in ("devices", "gpus", "sensors"):
+        found[key] = [one for one in found.get(key) or [] if isinstance(one, dict)]
+    for position, device in enumerate(found["devices"]):
+        found["devices"][position] = _tidy_device(device, position)
+    found["env"] = {key: value for key, value in (found.get("env") or {}).items() if isinstance(value, str)}
+    for key in ("tools", "linux", "windows", "compiler"):
+        found[key] = {name: one for name, one in (found.get(key) or {}).items() if one is not None}
+    found["device_count"] = len(found["devices"])
+    return found
+
+
+def _tidy_device(device: dict[str, Any], position: int) -> dict[str, Any]:
+    index, memory = device.get("index"), device.get("total_memory")
+    texts = {key: device[key] if isinstance(device.get(key), str) else None for key in ("name", "gcnArchName")}
+    return {
+        **device,
+        **texts,
+        "index": index if isinstance(index, int) else position,
+        "total_memory": memory if isinstance(memory, (int, float)) else None,
+        "pci_bus_id": device.get("pci_bus_id") if isinstance(device.get("pci_bus_id"), int) else None,
+    }
 
 
 @dataclass(frozen=True)
@@ -62,7 +105,7 @@ def main_card(probe: dict[str, Any]) -> Card | None:
 
 
 def real_arch(probe: dict[str, Any], device: dict[str, Any]) -> str | None:
-    """Return a device's own target, whatever an override makes it report: by name, by PCI bus, or by being the only one."""
+    """Return a device's own target whatever it reports: by name, by PCI bus, or by being the only one."""
     known = archs.identify(device.get("name"))
     if known:
         return known
@@ -79,7 +122,9 @@ def real_arch(probe: dict[str, Any], device: dict[str, Any]) -> str | None:
 def launches(probe: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """Return what the launch gave, by device index."""
     found = probe.get("launch_probe") or {}
-    return {one["index"]: one for one in found.get("per_device") or [{"index": 0, **found}] if "ok" in one}
+    each = found.get("per_device")
+    each = each if isinstance(each, list) and each else [{"index": 0, **found}]
+    return {one["index"]: one for one in each if isinstance(one, dict) and "ok" in one and "index" in one}
 
 
 def integrated(device: dict[str, Any]) -> bool:

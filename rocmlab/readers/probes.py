@@ -45,7 +45,7 @@ def read(evidence: Evidence) -> Reading:
         return _names(evidence.json)
     if evidence.schema != SCHEMA and not _wrapped(evidence):
         return _message(evidence.text)
-    probe = evidence.json["snapshot"] if _wrapped(evidence) else evidence.json
+    probe = gpus.tidy(evidence.json["snapshot"] if _wrapped(evidence) else evidence.json)
     found = environment.judge(probe)
     return Reading("probe", SCHEMA, numbers(probe, found), found, headline(probe))
 

@@ -51,7 +51,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _blocks(text: str) -> list[list[str]]:
-    """Return the lines of each agent; without the list's header, what stands before the first one is the rest of one."""
+    """Return the lines of each agent; without the list's header, what stands before the first is the rest of one."""
     blocks: list[list[str]] = [] if "HSA Agents" in text else [[]]
     for line in text.splitlines():
         if AGENT.match(line):

@@ -31,7 +31,12 @@ def clean(text: str) -> str:
 
 
 def recognise(evidence: Evidence) -> bool:
-    return bool(evidence.head) and _reader(clean(decode(evidence.head))) is not None
+    """A JSON document is a tool's only if its own top level says so: a notebook may quote any tool."""
+    if not evidence.head:
+        return False
+    if evidence.json is not None:
+        return smi.is_document(evidence.json)
+    return _reader(clean(decode(evidence.head))) is not None
 
 
 def read(evidence: Evidence) -> Reading:
@@ -160,8 +165,9 @@ def read_agents(text: str) -> Reading:
 
 def read_amdsmi(text: str) -> Reading:
     library = re.search(r"lib\w+\.so", text)
-    words = {"tool": "amdsmi", "library": library.group(0) if library else "libamd_smi.so"}
-    return _reading("amdsmi", "no library", {}, [findings.finding("TOOL_NO_LIBRARY", **words)], True)
+    name = library.group(0) if library else "libamd_smi.so"
+    found = findings.finding("TOOL_NO_LIBRARY", tool="amdsmi", library=name)
+    return _reading("amdsmi", "no library", {}, [found], True)
 
 
 def read_clinfo(text: str) -> Reading:
@@ -197,7 +203,7 @@ READERS: tuple[tuple[Any, Callable[[str], Reading]], ...] = (
     (re.compile(r"\blibamd_smi\.so\b"), read_amdsmi),
     (re.compile(r"^PyTorch version: ", re.MULTILINE), read_collect_env),
     (re.compile(r"^\[nodes/\d+/properties\]", re.MULTILINE), read_kfd),
-    (re.compile(r"rocm_agent_enumerator\"?, line|rocm-bootstrap-detect|Detected \d+ AMD GPU|No AMD GPUs detected"), read_agents),
+    (re.compile(r"rocm_agent_enumerator\"?, line|rocm-bootstrap-detect|(Detected \d+|No) AMD GPUs?\b"), read_agents),
     (re.compile(r"^HIP version\s*:[\s\S]*^HIP_PLATFORM\s*:", re.MULTILINE), read_hipconfig),
     (re.compile(r"^device#\s+\d+\s*$|checkHipErrors\(\)|hipGetDeviceCount *=> *err", re.MULTILINE), read_hipinfo),
     (re.compile(r"^Number of platforms:?\s+\d", re.MULTILINE), read_clinfo),

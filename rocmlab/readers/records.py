@@ -84,9 +84,7 @@ def _birth(birth: dict[str, Any], folder: Path, name: str) -> Reading:
     numbers: dict[str, Any] = {
         "notebooks": len(rows),
         **{f"notebooks_{state}": states.count(state) for state in ("ok", *CODES, "skipped")},
-        "seconds": round(
-            sum(seconds for row in rows.values() if isinstance(seconds := row.get("seconds"), (int, float))), 3
-        ),
+        "seconds": round(sum(took), 3),
         "records": sum(len(table[0]) for table in tables),
         "damaged_lines": damaged,
         "method_version": birth.get("method_version"),

@@ -159,7 +159,9 @@ def test_a_run_folder_without_the_right_to_write(tmp_path):
         "except UsageError as error: print(error)\n"
     )
     tmp_path.chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(houses.ROOT))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", env=environment(houses.ROOT)
+    )
     assert "cannot write in" in done.stdout, done
 
 

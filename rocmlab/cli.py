@@ -57,12 +57,16 @@ def _shared(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--lang", choices=LANGUAGES, default="en")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one verb and return its exit code."""
+def calm() -> None:
+    """Let a console under GBK or code page 1252 replace what it cannot show: printing must never fail."""
     for stream in (sys.stdout, sys.stderr):
-        # A console under GBK or code page 1252 cannot show every character; it must never fail on one.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    calm()
     arguments = parser().parse_args(argv)
     try:
         return VERBS[arguments.verb](arguments)

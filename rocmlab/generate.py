@@ -208,10 +208,13 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
 
 
 def _greedy(new_tokens: int) -> Any:
-    """A configuration of our own: a model's may bring sampling and an end token, and both would change the length."""
+    """Return a configuration of our own: a model's may bring sampling and an end token, and both change the length.
+
+    -1 is no token, so nothing ends the text; None would be filled in again from the model's own configuration.
+    """
     from transformers import GenerationConfig
 
-    return GenerationConfig(do_sample=False, max_new_tokens=new_tokens, eos_token_id=None, pad_token_id=0)
+    return GenerationConfig(do_sample=False, max_new_tokens=new_tokens, eos_token_id=-1, pad_token_id=0)
 
 
 def _stamps(device: str) -> Any:

@@ -61,6 +61,7 @@ def report(arguments: argparse.Namespace) -> int:
     limits = parameters.merge(house.LIMITS, layers)[0]
     run = results.home() / "outputs" / runfolder.folder_name(arguments, subject)
     earlier = runfolder.resumable(run, arguments.fresh)
+    _offer_model([parameters.merge(book.declared, layers)[0] for book in books], subject)
     try:
         with runfolder.locked(run, arguments.fresh):
             facts = birth.certificate(run.name, arguments.arch, subject, snapshot, earlier)
@@ -182,7 +183,14 @@ def _model(values: dict[str, Any], subject: dict[str, Any]) -> str | None:
         return None
     hub_model = {"hub_model": values["hub_model"]} if values.get("hub_model") else {}
     settled = models.settle(str(values["model"]), accelerator=subject["device"] != "cpu", **hub_model)
-    return f"speed: {settled.speed}, text: {settled.text}"
+    return ", ".join(f"{spec} {models.identity(spec)}" for spec in (settled.speed, settled.text) if spec)
+
+
+def _offer_model(orders: list[dict[str, Any]], subject: dict[str, Any]) -> None:
+    """Ask once, at a terminal, for the hub model that `auto` stands for on an accelerator."""
+    wanted = [values["hub_model"] for values in orders if values.get("model") == "auto" and values.get("hub_model")]
+    if wanted and subject["device"] != "cpu":
+        models.offer(wanted[0])
 
 
 def _complete(run: Path, order: Order, row: dict[str, Any]) -> bool:

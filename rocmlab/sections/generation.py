@@ -54,8 +54,7 @@ def _add_speed(made: Section, frame: pd.DataFrame, rows: list[dict[str, Any]], f
 def measure_table(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the measures with their names written out, each with its unit."""
     table = speed.measures(frame, rows)
-    table["measure"] = [words.both(f"measure_{name}") for name in table["measure"]]
-    return table
+    return table.assign(measure=table["measure"].map(lambda name: words.both(f"measure_{name}")))
 
 
 def _dtype(frame: pd.DataFrame, arm: str) -> str:

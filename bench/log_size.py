@@ -55,16 +55,18 @@ CHILD = """
 import json, sys, time
 import psutil
 from pathlib import Path
-from rocmlab import readers
+from rocmlab.readers import Evidence, logs
 began = time.perf_counter()
-answer = readers.answer(Path(sys.argv[1]))
+evidence = Evidence(Path(sys.argv[1]))
+assert logs.recognise(evidence)
+reading = logs.read(evidence)
 seconds = time.perf_counter() - began
 try:
     import resource
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 except ImportError:
     peak = psutil.Process().memory_info().peak_wset
-print(json.dumps({"seconds": seconds, "peak_mb": peak / 1e6, "numbers": answer["numbers"]}))
+print(json.dumps({"seconds": seconds, "peak_mb": peak / 1e6, "numbers": reading.numbers}))
 """
 
 

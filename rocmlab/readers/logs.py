@@ -16,11 +16,14 @@ from rocmlab import findings, libraries, library_judges
 from rocmlab.libraries import Log
 from rocmlab.readers import Evidence, Reading, errors, hipblaslt, miopen, nvidia, onednn, rocblas, runtime_log
 
+OWN = 12  # characters that may stand before a record at the start of its line
 PIECE = 1 << 16  # longest piece of a line that is read at once
 SCANNED = 1 << 28  # bytes searched for a mark when the beginning of a file shows none
 MARK = "rocmlab-mark: "
 ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 RUNTIME = re.compile(r":[0-4]:[\w.+-]+\.(?:cpp|hpp|h|inl) *:\d+ *:")
+
+SUSPECT = re.compile(r"^:[01]:|[eE]rror|fault|access")
 
 # Where a record of a library may start in the middle of a line, because another program had not finished its own.
 STARTS = (
@@ -57,21 +60,37 @@ class Parsers:
             (miopen.MARKS, self.miopen),
             (nvidia.MARKS, self.nvidia),
         )
+        # The first characters of the commonest lines; only a short cut, the marks decide about all others.
+        self.starting: dict[str, Reader] = {"one": self.cpu, "MKL": self.cpu, "MIO": self.miopen}
+        self.starting |= {"roc": self.rocblas, "./r": self.rocblas, "hip": self.lt, "i! ": self.nvidia}
 
     def feed(self, text: str, line: int) -> None:
         """Read one line."""
-        log = self.log
-        log.lines += 1
-        if not text.strip():
+        self.log.lines += 1
+        if text.isspace() or not text:
             return
-        outcomes = [self._part(part, line) for part in parts(text)]
+        pieces = parts(text)
+        if pieces is not None:
+            self._count({self._part(piece, line) for piece in pieces}, line)
+        elif (outcome := self._part(text, line)) == "known":
+            self.log.known += 1
+            self.log.library_lines += 1
+        else:
+            self._count({outcome}, line)
+
+    def _count(self, outcomes: set[str], line: int) -> None:
+        log = self.log
+        if "known" in outcomes:
+            log.known += 1
+            log.library_lines += 1
+        elif outcomes == {""}:
+            log.other += 1
+        elif outcomes != {"damaged"}:
+            log.known += 1
         if "damaged" in outcomes:
+            log.library_lines += 1
             log.damaged += 1
             log.damaged_line = log.damaged_line or line
-        elif not any(outcomes):
-            log.other += 1
-        log.library_lines += bool({"known", "damaged"} & set(outcomes))
-        log.known += bool({"known", "message", "mark"} & set(outcomes))
 
     def _part(self, text: str, line: int) -> str:
         if text.startswith(MARK):
@@ -84,9 +103,12 @@ class Parsers:
         if text[0] == ":" or ("pp" in text and RUNTIME.search(text)):
             outcome = self.runtime.feed(text, line)
             if outcome:
-                if any(mark in text for mark in errors.MARKS):
+                if SUSPECT.search(text):
                     self.errors.feed(text, line)
                 return outcome
+        own = self.starting.get(text[:3])
+        if own is not None and (outcome := own.feed(text, line)):
+            return outcome
         for marks, parser in self.marked:
             for mark in marks:
                 if mark in text:
@@ -105,25 +127,23 @@ class Parsers:
         return self.log
 
 
-def parts(text: str) -> list[str]:
-    """Cut a line where a second record starts; most lines are returned as they are."""
-    cuts = set()
-    for start in STARTS:
-        at = text.find(start)
-        while at >= 0:
-            cuts.add(at)
-            at = text.find(start, at + len(start))
-    if ("pp" in text or ".h " in text) and (match := RUNTIME.search(text, 1)):
-        cuts.add(match.start())
-    cuts.discard(0)
-    if not cuts:
-        return [text]
-    places = [at for at in sorted(cuts) if at > 0]
-    if len(places) == 1 and LEAD.match(text[: places[0]]):
-        return [text]
-    bounds = [0, *places, len(text)]
-    found = [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-    return [part for part in found if part.strip()]
+def parts(text: str) -> list[str] | None:
+    """Cut a line where a second record starts; None for the many lines where none does."""
+    # A record that starts further left is a line's own, behind a path or a count; its parser finds it there.
+    find = text.find
+    if (
+        find("MIOpen", OWN) < 0 and find("bench -", OWN + 6) < 0 and find("nn_verbose,", OWN) < 0
+        and find("MKL_VERBOSE", OWN) < 0 and find("I! ", OWN) < 0 and find("rocblas_gemm_ex,", OWN) < 0
+        and find("rocblas_internal,", OWN) < 0 and find(MARK, OWN) < 0
+        and (find("pp", OWN) < 0 or RUNTIME.search(text, OWN) is None)
+    ):  # fmt: skip
+        return None
+    places = {m.start() for start in STARTS for m in re.finditer(re.escape(start), text)}
+    places |= {m.start() for m in RUNTIME.finditer(text)}
+    if len(places) == 1 and LEAD.match(text[: min(places)]):
+        return None
+    bounds = [0, *sorted(places - {0}), len(text)]
+    return [part for a, b in zip(bounds, bounds[1:], strict=False) if (part := text[a:b]).strip()]
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -132,10 +152,15 @@ def lines(path: Path) -> Iterator[str]:
     with path.open("rb") as file:
         encoding = wide(file.read(PIECE))
         file.seek(0)
-        if encoding:
-            yield from _split(_wide_pieces(file, encoding))
-        else:
-            yield from _split(_decode(piece) for piece in iter(lambda: file.readline(PIECE), b""))
+        for piece in _wide_pieces(file, encoding) if encoding else iter(lambda: file.readline(PIECE), b""):
+            text = piece if isinstance(piece, str) else _decode(piece)
+            text = text.rstrip("\r\n")
+            if "\x1b" in text or "\ufeff" in text:
+                text = ANSI.sub("", text.strip("\ufeff"))
+            if "\r" in text:
+                yield from text.split("\r")
+            else:
+                yield text
 
 
 def wide(head: bytes) -> str:
@@ -174,17 +199,6 @@ def _decode(piece: bytes) -> str:
         return piece.decode("gbk")
     except UnicodeDecodeError:
         return piece.decode("utf-8", errors="replace")
-
-
-def _split(pieces: Iterator[str]) -> Iterator[str]:
-    for piece in pieces:
-        text = piece.rstrip("\r\n\ufeff").lstrip("\ufeff")
-        if "\x1b" in text:
-            text = ANSI.sub("", text)
-        if "\r" in text:
-            yield from text.split("\r")
-        else:
-            yield text
 
 
 def parse(path: Path) -> Log:

@@ -48,14 +48,15 @@ class Parser:
         level, body = match[1], text[at:].strip()
         if not body:
             return "damaged"
-        self._body(level, body, line)
+        if body.startswith("hip"):
+            self._call(body, line)
+        if level < "3" or not body.startswith("hip") or "allback" in body:
+            self._body(level, body, line)
         return "known"
 
     def _body(self, level: str, body: str, line: int) -> None:
         log = self.log
-        if body.startswith("hip"):
-            self._call(body, line)
-        elif match := SHADER.search(body):
+        if match := SHADER.search(body):
             log.add(Call("HIP runtime", "ShaderName", "kernel", kernel=match[1]), line)
         if level in "01" or "Error" in body:
             if match := ISA.search(body):

@@ -19,6 +19,9 @@ from typing import Any
 import psutil
 
 from rocmlab import findings, isolate
+from rocmlab.environment import arch_of, judge, launches, subject, system
+
+__all__ = ["arch_of", "check", "judge", "launches", "line", "snapshot", "subject", "system"]
 
 SCHEMA = "rocmlab-probe-1"
 LAUNCH_OP = "mm 64x64 fp32, compared with CPU"
@@ -170,56 +173,6 @@ def _windows_gpus() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [line.strip() for line in done.stdout.decode("utf-8", errors="replace").splitlines() if line.strip()]
-
-
-# ---- judge
-
-
-def arch_of(device: dict[str, Any]) -> str:
-    """Return gfx1032 for an AMD device (features such as :xnack- dropped), sm_90 for an NVIDIA one."""
-    name = (device.get("gcnArchName") or "").split(":")[0]
-    return name if name.startswith("gfx") else f"sm_{device.get('major')}{device.get('minor')}"
-
-
-def launches(probe: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Return what the launch gave, by device index."""
-    found = probe.get("launch_probe") or {}
-    return {one["index"]: one for one in found.get("per_device") or [{"index": 0, **found}] if "ok" in one}
-
-
-def subject(probe: dict[str, Any], arch: str = "auto") -> dict[str, Any]:
-    """Choose the device under study: the best accelerator that passes its launch check, else the CPU.
-
-    Best = of the asked arch, then discrete before integrated, then more memory. `why` says it in words.
-    """
-    passed = launches(probe)
-    usable = [d for d in probe.get("devices") or [] if passed.get(d["index"], {}).get("ok")]
-    matching = [d for d in usable if arch in ("auto", arch_of(d))]
-    if not matching:
-        why = "no accelerator passed its launch check" if not usable else f"no accelerator here is {arch}"
-        cpu = (probe.get("host") or {}).get("cpu") or "CPU"
-        memory = (probe.get("host") or {}).get("memory_bytes")
-        return {"device": "cpu", "arch": "cpu", "name": cpu, "index": None, "memory_bytes": memory, "why": why}
-    best = max(matching, key=lambda d: (not d.get("is_integrated"), d.get("total_memory") or 0))
-    return {
-        "device": f"cuda:{best['index']}",
-        "arch": arch_of(best),
-        "name": best.get("name") or arch_of(best),
-        "index": best["index"],
-        "memory_bytes": best.get("total_memory"),
-        "why": "passed its launch check",
-    }
-
-
-def judge(probe: dict[str, Any]) -> list[findings.Finding]:
-    """Return the findings about build and device of one snapshot, worst first; [] when nothing is to be said."""
-    version, hip, cuda = (probe.get(key) for key in ("torch_version", "torch_version_hip", "torch_version_cuda"))
-    amd = [name for name in probe.get("system_gpus") or [] if re.search(r"\bAMD\b|\bATI\b|Radeon|Instinct", name)]
-    found = []
-    if version and amd and not hip:
-        code = "WRONG_BUILD_CUDA" if cuda else "WRONG_BUILD_CPU"
-        found.append(findings.finding(code, card=amd[0], torch=version, cuda=cuda))
-    return findings.worst_first(found)
 
 
 # ---- say

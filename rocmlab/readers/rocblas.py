@@ -34,8 +34,6 @@ class Parser:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.internal: list[tuple[Call, int, int]] = []
-        self.places: dict[Call, int] = {}
         self.columns: list[str] = []
 
     def feed(self, text: str, line: int) -> str:
@@ -72,10 +70,12 @@ class Parser:
         return True
 
     def close(self) -> None:
-        if any(c.library == "rocBLAS" and c.kind == "gemm" for c, _ in self.log.calls):
+        found = list(self.log.calls.items())
+        if any(c.library == "rocBLAS" and c.kind == "gemm" for (c, _), _ in found):
             return
-        for call, line, times in self.internal:
-            self.log.add(call, line, "internal", times)
+        for (call, phase), tally in found:
+            if call.library == "rocBLAS" and call.kind == "backend":
+                self.log.calls[(call._replace(kind="gemm", routine="gemm"), phase)] = tally
 
     def _add(self, call: Call | None, line: int, form: str, times: int = 1) -> str:
         if call is None:
@@ -124,12 +124,7 @@ class Parser:
             self.log.sign("rocblas_to_hipblaslt", line)
         if backend == "source":
             self.log.sign("fallback_kernel", line, f"source {m} {n} {k}", kernel="rocblas source kernel", m=m, n=n, k=k)
-        call = Call("rocBLAS", "gemm", "gemm", m=m, n=n, k=k, kernel=f"{backend} back end")
-        at = self.places.setdefault(call, len(self.internal))
-        if at == len(self.internal):
-            self.internal.append((call, line, 1))
-        else:
-            self.internal[at] = (call, self.internal[at][1], self.internal[at][2] + 1)
+        self.log.add(Call("rocBLAS", backend, "backend", m=m, n=n, k=k, kernel=f"{backend} back end"), line)
         return "known"
 
     def _tuned(self, text: str, line: int) -> str:

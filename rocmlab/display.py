@@ -56,3 +56,15 @@ def show_figure(figure: Any, alt: str | dict[str, str]) -> None:
     size = [round(inches * 100) for inches in figure.get_size_inches()]
     shape = {"alt": said, "width": size[0], "height": size[1]}
     display(bundle, raw=True, metadata={"image/png": shape, "rocmlab": {"kind": "figure", "alt": alt}})
+
+
+def show_part(part: Any, name: str) -> None:
+    """Display one table or figure of a Section by name; one that this run does not have is said in a line."""
+    for table in part.tables:
+        if table.name == name:
+            return show_table(table.frame, table.caption, table.labels)
+    for figure in part.figures:
+        if figure.name == name:
+            return show_figure(figure.draw(), figure.alt)
+    print(f"{name}: nothing of this kind was measured in this run")
+    return None

@@ -1,12 +1,7 @@
-"""What each notebook contributes to the page: question, findings, tables, figures, and how it was measured.
-
-One pure provider a notebook reads the records of a run folder and returns a `Section`; nothing here measures.
-"""
+"""01: what card, driver and build is this, and can it compute?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,74 +9,10 @@ import pandas as pd
 
 from rocmlab import results, words
 from rocmlab.findings import Finding, finding, worst_first
-
-Text = dict[str, str]  # {"en": ..., "zh": ...}
-
-HOUSE = tuple(f"{n:02d}" for n in range(1, 14))  # every notebook of the house, in order
+from rocmlab.sections import Section, Table, Text, question, snapshot
 
 
-@dataclass
-class Table:
-    """A summary table. Column names carry units (see tables.py); `labels` renames columns for readers."""
-
-    name: str
-    caption: Text
-    frame: pd.DataFrame
-    notes: list[Text] = field(default_factory=list)
-    labels: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Figure:
-    """A chart. `draw` takes nothing, draws on `plots.canvas()` and returns the matplotlib figure.
-
-    It is called more than once (wide, and narrow for phones), so it must not keep state. `alt` says in words what the
-    chart shows, with its main numbers.
-    """
-
-    name: str
-    draw: Callable[[], Any]
-    alt: Text
-    caption: Text
-
-
-@dataclass
-class Section:
-    """One notebook's part of the page.
-
-    `answers` feeds the answer box ("works", "slow", "faster"); `missing` says in words why there is nothing here;
-    `discarded` are hypotheses that the measurements refuted; `provenance` are short facts for the grey line under the
-    title (model, dtype).
-    """
-
-    notebook: str
-    question: Text
-    findings: list[Finding] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
-    how: Text = field(default_factory=dict)
-    answers: dict[str, Finding] = field(default_factory=dict)
-    missing: Text | str | None = None
-    discarded: list[Finding] = field(default_factory=list)
-    provenance: list[str] = field(default_factory=list)
-
-
-def question(notebook: str) -> Text:
-    """Return a notebook's question in both languages."""
-    return words.both(f"question_{notebook}")
-
-
-# ---- 01 environment
-
-
-def snapshot(run: Path) -> dict[str, Any]:
-    """Return the run's newest device snapshot: the record of notebook 01, else that of run.json, else {}."""
-    found = results.rows(run, "snapshot")
-    newest = found[-1] if found else results.birth(run).get("snapshot")
-    return newest if isinstance(newest, dict) else {}
-
-
-def environment(run: Path) -> Section:
+def section(run: Path) -> Section:
     """What card, driver and build is this, and can it compute?"""
     from rocmlab import device
 
@@ -163,21 +94,3 @@ def _launch_words(launch: dict[str, Any]) -> Text:
         return words.both("launch_right", op=launch.get("op"), error=words.number(launch.get("max_abs_err")))
     error = str(launch.get("error") or "").splitlines()
     return words.both("launch_wrong", op=launch.get("op"), error=error[0] if error else words.NONE)
-
-
-# ---- all of them
-
-PROVIDERS: dict[str, Callable[[Path], Section]] = {"01": environment}
-
-
-def collect(run: Path) -> list[Section]:
-    """Return the section of every provider. One that cannot understand its records becomes a section that says so."""
-    made = []
-    for notebook, provider in sorted(PROVIDERS.items()):
-        try:
-            made.append(provider(run))
-        except Exception as error:  # damaged or foreign records must never cost the reader the rest of the page
-            said = f"{type(error).__name__}: {error}"
-            why = words.both("reason_unreadable", notebook=notebook, error=said)
-            made.append(Section(notebook, question(notebook), missing=why))
-    return made

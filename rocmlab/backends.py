@@ -172,7 +172,8 @@ def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
         found += gemms.judge(reconciled(done, calls, dtype), dtype=dtype)
     for run in runs:
         found += [one for one in run.get("findings") or [] if one["status"] != "ok"]
-    untold = [f"{r['operator']} ({r['part']})" for r in table(runs, calls) if r["library"] is None]
+    # Projections that no log names have their own finding above.
+    untold = [f"{r['operator']} ({r['part']})" for r in table(runs, calls) if not r["library"] and " x " not in r["operator"]]
     if untold:
         found.append(finding("NOT_LOGGED", operators=", ".join(dict.fromkeys(untold))))
     slow = _slowest(runs)

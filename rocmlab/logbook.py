@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmlab import isolate, models, results, timing
+from rocmlab import isolate, libraries, library_judges, models, results, timing
 from rocmlab.libraries import Log
 from rocmlab.readers import logs
 from rocmlab.results import Run
@@ -132,10 +132,9 @@ def study(run: Run, device: str, work: dict[str, Any], *, limit_s: float) -> lis
 
 def record(run: Run, one: Listened, variables: dict[str, str], clean: Listened) -> None:
     """Append one row about the child, and its library calls as tidy rows."""
-    from rocmlab import libraries
-
     ms, clean_ms = ((x.result or {}).get("step_ms", {}) for x in (one, clean))
     slow = {dtype: ms[dtype] / clean_ms[dtype] for dtype in ms if clean_ms.get(dtype) and one.kind != CLEAN}
+    rows = [{"kind_of_log": one.kind, "file": one.file, **row} for row in libraries.rows(one.log)]
     run.append(
         "library_runs",
         {
@@ -150,19 +149,35 @@ def record(run: Run, one: Listened, variables: dict[str, str], clean: Listened) 
             "phases": dict(one.log.phases),
             "step_ms": ms,
             "slow_down": slow,
+            "findings": library_judges.judge(one.log),
+            "per_step": per_step(rows, one.result),
+            "load": timing.load(),
             "work": one.result,
         },
     )
-    rows = [{"kind_of_log": one.kind, "file": one.file, **row} for row in libraries.rows(one.log)]
     if rows:
         run.append("library_calls", rows)
+
+
+def per_step(rows: list[dict[str, Any]], done: dict[str, Any] | None) -> dict[str, dict[str, float]]:
+    """Return launches, copies and waits of one decode step by dtype, where the runtime's log holds them; {} else."""
+    found: dict[str, dict[str, float]] = {}
+    for dtype in (done or {}).get("dtypes", []):
+        here = [r for r in rows if r["phase"] == f"decode {dtype}" and r["library"] == "HIP runtime"]
+        if here and done:
+            kinds = {"launch": "launches", "copy": "copies", "sync": "synchronisations"}
+            found[dtype] = {
+                f"{name}_a_step": sum(r["calls"] for r in here if r["kind"] == kind) / done["steps"]
+                for kind, name in kinds.items()
+            }
+    return found
 
 
 # ---- in the child
 
 
 def labour(
-    model: str, device: str, dtypes: list[str], prompt_tokens: int = 37, steps: int = 4, limit_bytes: int = LIMIT_BYTES
+    model: str, device: str, dtypes: list[str], prompt_tokens: int = 37, steps: int = 3, limit_bytes: int = LIMIT_BYTES
 ) -> dict[str, Any]:
     """Do the work that the logs are to show, a mark before each part: prefill, decode steps, attention, a ResNet block,
     batch_norm. A part that fails is named in `errors`; the others are done all the same."""

@@ -75,7 +75,8 @@ def reconciled(done: Row, calls: list[Row], dtype: str, phase: str = "decode") -
 
 
 def table(runs: list[Row], calls: list[Row]) -> list[Row]:
-    """Return one row an operator: part, dtype, operator, calls_a_step, library, kernel, evidence."""
+    """Return one row an operator: part, dtype, operator, calls_a_step, library (null: no log mentions it), kernel (null:
+    that library's log names none), and as evidence file, first line and calls logged."""
     done = work(runs)
     if done is None:
         return []
@@ -88,18 +89,44 @@ def table(runs: list[Row], calls: list[Row]) -> list[Row]:
     return rows
 
 
+def grouped(rows: list[Row]) -> list[Row]:
+    """Return the table for readers: operators of one part that one library served with one kernel share a row."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        product = " x " in row["operator"]
+        key = (row["part"], row["dtype"], row["library"], row["kernel"], product, row["operator"] == "attention")
+        groups.setdefault(key, []).append(row)
+    found = []
+    for (part, dtype, library, kernel, *_), members in groups.items():
+        counts = [m["calls_a_step"] for m in members if m["calls_a_step"]]
+        lines = [m["line"] for m in members if m["line"]]
+        logged = sum(m["calls_logged"] for m in members if m["calls_logged"])
+        found.append(
+            {
+                "part": f"{part}, {dtype}",
+                "operators": ", ".join(m["operator"].split(" (")[0] for m in members),
+                "calls_a_step": sum(counts) or None,
+                "library": library,
+                "kernel": kernel,
+                "evidence": f"{members[0]['file'].split('/')[-1]}:{min(lines)}, {logged} calls" if lines else UNTOLD,
+            }
+        )
+    return found
+
+
 def _row(part: str, dtype: str, operator: str, count: int | None, found: list[Row], shown: int = 0) -> Row:
     libraries = ", ".join(dict.fromkeys(c["library"] for c in found)) or None
     kernels = ", ".join(dict.fromkeys(c["kernel"] for c in found if c.get("kernel"))) or None
-    where = f"{found[0]['file']}, line {found[0]['line']}" if found else UNTOLD
     return {
         "part": part,
         "dtype": dtype,
         "operator": operator,
         "calls_a_step": count,
         "library": libraries,
-        "kernel": kernels if kernels or not libraries else "not named by this log",
-        "evidence": f"{where} ({shown} calls logged)" if found else where,
+        "kernel": kernels,
+        "file": found[0]["file"] if found else None,
+        "line": found[0]["line"] if found else None,
+        "calls_logged": shown if found else None,
     }
 
 

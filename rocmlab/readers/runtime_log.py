@@ -14,7 +14,7 @@ from rocmlab.readers.miopen import GFX
 from rocmlab.readers.rocblas import FALLBACK_FILE
 
 START = re.compile(r":([0-4]):([\w.+-]+)\s*:(\d+)\s*: *")
-STAMP = re.compile(r"\d+(?: us)?: *")
+STAMP = re.compile(r"\d+(?: us)? *: *")
 PROCESS = re.compile(r"(?:\[pid: *\d+ +tid: *\S+\]|\d+: *\[(?:tid:)?\S+\]|\[(?:tid:)?[0-9a-fx]+\]) *")
 RETURNED = re.compile(r"(hip\w+): Returned (hip\w+)")
 CALLED = re.compile(r"(hip\w+) \(")

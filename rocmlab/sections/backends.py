@@ -24,8 +24,10 @@ def section(run: Path) -> Section:
     if done is None:
         return made
     made.provenance = [str(done.get("model")), " / ".join(done["dtypes"])]
-    operators = pd.DataFrame(backends.table(runs, calls))
-    operators["library_reason"] = words_reason(operators)
+    operators = pd.DataFrame(backends.grouped(backends.table(runs, calls)))
+    operators["library_reason"] = backends.UNTOLD
+    operators["calls_a_step_reason"] = backends.UNTOLD
+    operators["kernel_reason"] = "this library's log names no kernel, or no log mentions the operator"
     counts = pd.DataFrame(backends.counts(runs, calls))
     for frame, column in ((operators, "calls_a_step"), (counts, "attention_gemms")):
         frame[column] = frame[column].astype("Int64")  # counts stay whole beside gaps
@@ -43,11 +45,6 @@ def section(run: Path) -> Section:
     return made
 
 
-def words_reason(operators: pd.DataFrame) -> list[str | None]:
-    """Say in each row without a library that no log mentions it."""
-    return [None if library else backends.UNTOLD for library in operators["library"]]
-
-
 def log_table(runs: list[dict[str, Any]]) -> pd.DataFrame:
     """Return one row a child: which log, how it ended, its lines, and how much the log slowed a decode step down."""
     rows = []
@@ -57,14 +54,12 @@ def log_table(runs: list[dict[str, Any]]) -> pd.DataFrame:
         rows.append(
             {
                 "log": run["kind"],
-                "variables": " ".join(f"{k}={v}" for k, v in (run.get("variables") or {}).items()) or "-",
                 "ended": run["words"],
                 "lines": numbers.get("lines"),
                 "other_lines": numbers.get("other_lines"),
                 "damaged_lines": numbers.get("damaged_lines"),
                 "slow_down": slow,
                 "slow_down_reason": "the run without a log is what the others are compared with" if slow is None else None,
-                "file": run.get("file"),
             }
         )
     return pd.DataFrame(rows)
@@ -114,8 +109,8 @@ def footer(run: Path, done: dict[str, Any]) -> str:
 
 
 NAMES = (
-    "part", "operator", "calls_a_step", "library", "kernel", "evidence", "phase", "gemms_required", "gemms_seen",
-    "by_library", "attention_gemms", "unexplained", "log", "variables", "ended", "lines", "other_lines", "damaged_lines",
+    "part", "operators", "calls_a_step", "library", "kernel", "evidence", "phase", "gemms_required", "gemms_seen",
+    "by_library", "attention_gemms", "unexplained", "log", "ended", "lines", "other_lines", "damaged_lines",
     "slow_down", "launches_a_step", "copies_a_step", "synchronisations_a_step", "grade",
 )  # fmt: skip
 LABELS = {name: words.both(f"column_{name}") for name in (*NAMES, "dtype")}

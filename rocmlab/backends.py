@@ -14,7 +14,15 @@ from rocmlab.findings import Finding, finding, worst_first
 Row = dict[str, Any]
 
 # Parts of a decode step that are no matrix product; no library in KINDS logs them, so the table says so by name.
-NOT_PRODUCTS = ("embedding", "RMSNorm", "rotary embedding", "KV cache append", "SiLU times up", "residual add", "argmax")
+NOT_PRODUCTS = (
+    "embedding",
+    "RMSNorm",
+    "rotary embedding",
+    "KV cache append",
+    "SiLU times up",
+    "residual add",
+    "argmax",
+)
 UNTOLD = "no log mentions it"
 # What each further part consists of, and which kinds of logged call are evidence for it.
 PARTS = {
@@ -200,7 +208,9 @@ def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
     for run in runs:
         found += [one for one in run.get("findings") or [] if one["status"] != "ok"]
     # Projections that no log names have their own finding above.
-    untold = [f"{r['operator']} ({r['part']})" for r in table(runs, calls) if not r["library"] and " x " not in r["operator"]]
+    untold = [
+        f"{r['operator']} ({r['part']})" for r in table(runs, calls) if not r["library"] and " x " not in r["operator"]
+    ]
     if untold:
         found.append(finding("NOT_LOGGED", operators=", ".join(dict.fromkeys(untold))))
     slow = _slowest(runs)

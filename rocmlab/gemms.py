@@ -70,7 +70,9 @@ class Reconciled(NamedTuple):
     unread: int
 
 
-def reconcile(rows: Iterable[Mapping[str, Any]], needed: list[Needed], *, steps: int, n: int, head_dim: int) -> Reconciled:
+def reconcile(
+    rows: Iterable[Mapping[str, Any]], needed: list[Needed], *, steps: int, n: int, head_dim: int
+) -> Reconciled:
     """Lay GEMM rows (m, n, k, calls, library, line) with this n beside `steps` repeats of the needed products.
 
     A shape that several projections share (k and v, gate and up) is divided in their order. Raises ValueError for no steps.

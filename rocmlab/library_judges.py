@@ -254,7 +254,9 @@ def _hipblaslt(log: Log) -> Finding | None:
         return finding("HIPBLASLT_NOT_USED")
     missing = log.named("hipblaslt_missing")
     if missing:
-        return finding("HIPBLASLT_NOT_USED", variant="library", what=_words([s.words["what"] for s in missing.values()]))
+        return finding(
+            "HIPBLASLT_NOT_USED", variant="library", what=_words([s.words["what"] for s in missing.values()])
+        )
     return None
 
 

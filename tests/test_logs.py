@@ -103,7 +103,7 @@ def test_a_naive_convolution_backwards_is_found_by_each_kind_of_evidence():
         "MIOpen(HIP): Info2 [run] kernel_name = naive_conv_nonpacked_bwd_nchw_half, global_work_dim = { 4096, 1, 1 }",
         "MIOpen: Info2 [GetSolutionsFallback] id: 86, algo: 1, time: 1000, ws: 0, name: ConvDirectNaiveConvBwd",
     ):
-        assert codes(logs.parse_text(line)) [0] == "NAIVE_CONVOLUTION"
+        assert codes(logs.parse_text(line))[0] == "NAIVE_CONVOLUTION"
 
 
 def test_a_naive_candidate_that_loses_is_no_finding():
@@ -137,7 +137,9 @@ def test_a_failed_compilation_names_header_source_target_and_next_step(tmp_path)
 
 
 def test_a_cache_path_outside_ascii_is_the_fault_also_in_gbk(tmp_path):
-    text = "MIOpen Error: C:/b/sqlite_db.cpp:160: Cannot open database file:C:\\Users\\王小明\\.miopen\\gfx1200_16.ukdb\n"
+    text = (
+        "MIOpen Error: C:/b/sqlite_db.cpp:160: Cannot open database file:C:\\Users\\王小明\\.miopen\\gfx1200_16.ukdb\n"
+    )
     for data in (text.encode(), text.encode("gbk"), text.encode("utf-16")):
         found = answer(tmp_path, data)
         assert found["verdict"] == "NON_ASCII_PATH"
@@ -146,7 +148,9 @@ def test_a_cache_path_outside_ascii_is_the_fault_also_in_gbk(tmp_path):
 
 
 def test_workspace_warnings_by_solver():
-    line = "MIOpen(HIP): Warning [IsEnoughWorkspace] [X] Solver <{}>, workspace required: 900, provided ptr: 0x1 size: {}"
+    line = (
+        "MIOpen(HIP): Warning [IsEnoughWorkspace] [X] Solver <{}>, workspace required: 900, provided ptr: 0x1 size: {}"
+    )
     log = logs.parse_text("\n".join(line.format(*x) for x in (("ConvWinoX", 0), ("ConvWinoX", 80), ("ConvWinoX", 90))))
     (found,) = library_judges.judge(log)
     assert found["numbers"] == {
@@ -170,7 +174,7 @@ BATCHED = (
     "12,f32_r,0,0,none,atomics_allowed"
 )
 PROFILE = (
-    "- { rocblas_function: \"rocblas_gemm_ex\", atomics_mode: atomics_allowed, a_type: \"bf16_r\", compute_type: \"f32_r\", "
+    '- { rocblas_function: "rocblas_gemm_ex", atomics_mode: atomics_allowed, a_type: "bf16_r", compute_type: "f32_r", '
     "transA: 'T', transB: 'N', M: 96, N: 1, K: 64, alpha: 1.0, lda: 64, call_count: 2 }"
 )
 
@@ -188,10 +192,19 @@ def test_one_call_in_several_layers_is_counted_once():
     ("line", "shape"),
     [
         ("rocblas_hgemm,N,T,7,3,5,1,0x1,7,0x2,3,0,0x3,7,atomics_not_allowed", (7, 3, 5, 1, "float16")),
-        ("rocblas_sgemm_strided_batched,N,N,7,3,5,1,0x1,7,35,0x2,5,15,0,0x3,7,21,6,atomics_allowed", (7, 3, 5, 6, "float32")),
+        (
+            "rocblas_sgemm_strided_batched,N,N,7,3,5,1,0x1,7,35,0x2,5,15,0,0x3,7,21,6,atomics_allowed",
+            (7, 3, 5, 6, "float32"),
+        ),
         ("rocblas_sgemv,T,300,20,1,0x1,300,0x2,1,0,0x3,1,atomics_allowed", (20, 1, 300, 1, "float32")),
-        ("./rocblas-bench -f gemv -r f32_r --transposeA N -m 300 -n 20 --alpha 1 --lda 300", (300, 1, 20, 1, "float32")),
-        ("rocblas-bench.exe -f gemm -r f64_r --transposeA N --transposeB N -m 7 -n 3 -k 5 --lda 7", (7, 3, 5, 1, "float64")),
+        (
+            "./rocblas-bench -f gemv -r f32_r --transposeA N -m 300 -n 20 --alpha 1 --lda 300",
+            (300, 1, 20, 1, "float32"),
+        ),
+        (
+            "rocblas-bench.exe -f gemm -r f64_r --transposeA N --transposeB N -m 7 -n 3 -k 5 --lda 7",
+            (7, 3, 5, 1, "float64"),
+        ),
     ],
 )
 def test_other_forms_of_a_product(line, shape):
@@ -342,7 +355,7 @@ def test_cudnn_names_algorithm_or_engine():
     log = logs.parse_text(
         "I! CuDNN (v91002 17) function cudnnConvolutionForward() called:\n"
         "i!     algo: type=cudnnConvolutionFwdAlgo_t; val=CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD (6);\n"
-        'I! CuDNN (v91002 17) function cudnnBackendExecute() called:\ni!     handle: type=cudnnHandle_t; streamId=0x0;\n'
+        "I! CuDNN (v91002 17) function cudnnBackendExecute() called:\ni!     handle: type=cudnnHandle_t; streamId=0x0;\n"
         '[cudnn_frontend] INFO: Executing "eng14_k2=2" plan with workspace 262144\n'
     )
     found = {(r["kind"], r["kernel"]) for r in libraries.rows(log)}

@@ -36,7 +36,12 @@ PARTS = {
 
 SDPA = (
     (re.compile(r"1?Torch was not compiled with (flash|memory efficient|cuDNN) attention"), "not_compiled"),
-    (re.compile(r"(Flash|Mem)(?: Efficient)? attention (?:support )?on (?:\w+|Current AMD) GPU is still experimental"), "flag"),
+    (
+        re.compile(
+            r"(Flash|Mem)(?: Efficient)? attention (?:support )?on (?:\w+|Current AMD) GPU is still experimental"
+        ),
+        "flag",
+    ),
     (re.compile(r"(Flash|Mem(?:ory)?)(?: [Ee]fficient)? attention was not compiled for current AMD GPU"), "no_target"),
     (re.compile(r"(Flash|Memory efficient|CuDNN|cuDNN) (?:attention )?kernel not used because: ?(.*)"), "refused"),
 )
@@ -111,7 +116,11 @@ class Parser:
         return bool(target)
 
     def _faults(self, text: str, line: int) -> bool:
-        if "hsa_init" in text or "HSA_STATUS_ERROR_OUT_OF_RESOURCES" in text or "HSA_STATUS_ERROR_NOT_INITIALIZED" in text:
+        if (
+            "hsa_init" in text
+            or "HSA_STATUS_ERROR_OUT_OF_RESOURCES" in text
+            or "HSA_STATUS_ERROR_NOT_INITIALIZED" in text
+        ):
             if match := HSA_INIT.search(text):
                 self.log.sign("hsa_init", line, code=match[1] or "", text=text.strip()[:200])
             return True
@@ -146,7 +155,9 @@ class Parser:
                 return False
             log.sign("status", line, match[1], text=match[1])
         elif match := NUMERIC.search(text):
-            log.sign("numeric", line, match[1], what=match[1].strip(), abs_err=_number(match[2]), rel_err=_number(match[3]))
+            log.sign(
+                "numeric", line, match[1], what=match[1].strip(), abs_err=_number(match[2]), rel_err=_number(match[3])
+            )
         elif match := OTHER_ERROR.search(text):
             log.sign("library_error", line, f"HIP {match[1][:200]}", library="HIP", text=match[1][:200])
         else:

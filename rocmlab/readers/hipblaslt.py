@@ -44,7 +44,9 @@ class Parser:
             return self._bench(text, line)
         if match := NO_PATHS.search(text):
             self.log.libraries["hipBLASLt"] += 1
-            self.log.sign("hipblaslt_missing", line, match[0], what=match[2] or (match[1] or "").replace("\\", "/").split("/")[-1])
+            self.log.sign(
+                "hipblaslt_missing", line, match[0], what=match[2] or (match[1] or "").replace("\\", "/").split("/")[-1]
+            )
             return "known"
         if "HIPBLASLT]" in text or "[cublasLt]" in text:
             return "damaged"

@@ -34,7 +34,9 @@ STARTS = (
 LEAD = re.compile(r"[\s\d\"'>$./\\\w:+-]*?(?:\.exe)?$")
 
 # Documents and programs quote logs; they are none.
-PROSE = re.compile(r"^(?:#{2,6} \S|#+ \S.*\r?\n\r?\n|\|[ :|-]+\|\s*$|(?:def|class|import|from) \w+.*[:\w]\s*$)", re.MULTILINE)
+PROSE = re.compile(
+    r"^(?:#{2,6} \S|#+ \S.*\r?\n\r?\n|\|[ :|-]+\|\s*$|(?:def|class|import|from) \w+.*[:\w]\s*$)", re.MULTILINE
+)
 
 KIND_LOG, KIND_MESSAGE = "log", "message"
 
@@ -222,7 +224,11 @@ def parse_text(text: str) -> Log:
 def recognise(evidence: Evidence) -> bool:
     """Whether any line is a library's or a known message. JSON, binaries and prose that quotes logs are not."""
     head = evidence.head
-    if not head or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" or re.match(rb"\s*\[\s*[\[\]{\"0-9.-]*\s*[{\"]", head):
+    if (
+        not head
+        or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
+        or re.match(rb"\s*\[\s*[\[\]{\"0-9.-]*\s*[{\"]", head)
+    ):
         return False
     encoding = wide(head)
     if not encoding and b"\0" in head[:1024]:

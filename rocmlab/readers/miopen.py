@@ -11,13 +11,19 @@ import re
 
 from rocmlab.libraries import Call, Log
 
-MARKS = ("MIOpen(HIP)", "MIOpen: ", "MIOpen Error:", "hiprtc", "HIPRTC_ERROR", "' file not found", "when compiling for gfx")
+MARKS = (
+    "MIOpen(HIP)",
+    "MIOpen: ",
+    "MIOpen Error:",
+    "hiprtc",
+    "HIPRTC_ERROR",
+    "' file not found",
+    "when compiling for gfx",
+)
 STARTS = ("MIOpen(HIP)", "MIOpen: ", "MIOpen Error:")
 
 GFX = r"gfx(?:\d{1,2}(?:-\d)?-generic|[0-9a-f]{3,5})(?::[a-z]+[+-])*(?![0-9a-z-])"
-LINE = re.compile(
-    r"MIOpen(?:\(HIP\))?\s*[\d.]*: (Fatal|Error|Warning|Info|Info2|Trace|Command) \[([^\]]*)\]\s?(.*)$"
-)
+LINE = re.compile(r"MIOpen(?:\(HIP\))?\s*[\d.]*: (Fatal|Error|Warning|Info|Info2|Trace|Command) \[([^\]]*)\]\s?(.*)$")
 THROWN = re.compile(r"MIOpen Error: (.*?):(\d+): (.*)$")
 API = re.compile(r"MIOpen(?:\(HIP\))?\s*[\d.]*: miopenStatus_t (miopen\w+)\(")
 DRIVER = re.compile(r"MIOpenDriver(?:\.exe)?\s+(\S+)\s*(.*)$")
@@ -208,7 +214,13 @@ def command(rest: str, search: bool) -> Call | None:
     shape = " ".join(f"{k}={v}" for k, v in options.items() if k not in NOT_SHAPE)
     routine = "LogCmdFind" if search else match[1]
     return Call(
-        "MIOpen", routine, kind, shape, dtype=DTYPES.get(suffix or "", ""), kernel="", stage="search" if search else "run"
+        "MIOpen",
+        routine,
+        kind,
+        shape,
+        dtype=DTYPES.get(suffix or "", ""),
+        kernel="",
+        stage="search" if search else "run",
     )
 
 

@@ -15,7 +15,9 @@ MARKS = ("I! cuBLAS", "I! CuDNN", "I! cuDNN", "i!", "[cudnn_frontend]", "E! ", "
 
 HEAD = re.compile(r"([IWE])! ?(cuBLAS|[cC]uDNN) \(v([^)]*)\) function (?:cublasStatus_t )?(\w+)\(")
 ARGUMENT = re.compile(r"i! +(\w+): type=([^;]*); (?:val|streamId)=(.*)$")
-GEMM = re.compile(r"cublas(?:([SDCZH])|Lt)?[gG]em(m|v)(?:3m)?(StridedBatched|Batched|GroupedBatched)?(Ex)?(?:_v2)?(?:_64)?$")
+GEMM = re.compile(
+    r"cublas(?:([SDCZH])|Lt)?[gG]em(m|v)(?:3m)?(StridedBatched|Batched|GroupedBatched)?(Ex)?(?:_v2)?(?:_64)?$"
+)
 LETTERS = {"S": "float32", "D": "float64", "C": "complex64", "Z": "complex128", "H": "float16"}
 CUDA_TYPES = {"16F": "float16", "32F": "float32", "64F": "float64", "16BF": "bfloat16", "8I": "int8", "32I": "int32"}
 PLAN = re.compile(r"Executing \"?([\w=]+)\"? plan")

@@ -24,7 +24,9 @@ FALLBACK_FILE = re.compile(rf"TensileLibrary_\w*fallback(?:_({GFX}))?\.(?:hsaco|
 LETTERS = {"s": "float32", "d": "float64", "h": "float16", "c": "complex64", "z": "complex128", "bf": "bfloat16"}
 ROUTINE = re.compile(r"(bf|[sdhcz])?(gemm\w*|gemv\w*)$")
 HOUSEKEEPING = re.compile(r"(create|destroy|set|get|initialize|query|pointer|is)_|start_device|stop_device")
-TUNED = re.compile(r"^\w*Gemm\w*TunableOp_(\w+?)_([TN]{2}),[tn]{2}_(\d+)_(\d+)_(\d+)(?:_B_(\d+))?[^,]*,(\w+),([\d.eE+-]+)")
+TUNED = re.compile(
+    r"^\w*Gemm\w*TunableOp_(\w+?)_([TN]{2}),[tn]{2}_(\d+)_(\d+)_(\d+)(?:_B_(\d+))?[^,]*,(\w+),([\d.eE+-]+)"
+)
 TUNED_DTYPES = {"float": "float32", "double": "float64", "Half": "float16", "BFloat16": "bfloat16"}
 COLUMNS = re.compile(r"(?:\[\d+\]:?\s*)?(transA,.*-Gflops,.*)$")
 
@@ -132,7 +134,9 @@ class Parser:
         if match is None:
             return "known" if text.startswith("Validator,") else "damaged" if "TunableOp_" in text else ""
         dtype, _, m, n, k, batch, solution, ms = match.groups()
-        library = {"Rocblas": "rocBLAS", "Hipblaslt": "hipBLASLt"}.get(solution.split("_")[1] if "_" in solution else "")
+        library = {"Rocblas": "rocBLAS", "Hipblaslt": "hipBLASLt"}.get(
+            solution.split("_")[1] if "_" in solution else ""
+        )
         kind = Call(
             library or "default", "TunableOp", "tuned_gemm", m=int(m), n=int(n), k=int(k), batch=int(batch or 1),
             dtype=TUNED_DTYPES.get(dtype, dtype), kernel=solution, stage="search",
@@ -212,9 +216,7 @@ def trace(routine: str, fields: list[str]) -> Call | None:
         pairs["batch_count"] = fields[last - 1]
     dtype = types[0] if types else ""
     compute = DTYPES[types[-1]] if "_ex" in routine else ""
-    return _gemm(
-        found[2], pairs, DTYPES.get(dtype) or LETTERS.get(found[1] or "", ""), compute, fields[0] + fields[1]
-    )
+    return _gemm(found[2], pairs, DTYPES.get(dtype) or LETTERS.get(found[1] or "", ""), compute, fields[0] + fields[1])
 
 
 def _gemm(routine: str, pairs: dict[str, str], dtype: str, compute: str, trans: str) -> Call | None:

@@ -23,7 +23,9 @@ DIRECTION = re.compile(r"hipMemcpy(\w+To\w+|Default)\b")
 ISA = re.compile(rf"for ISA: \S*?--({GFX})|amdgcn-amd-amdhsa--({GFX}) - \[Not Found\]")
 
 # Calls that are launches whatever they are named after; copies and waits are told by their names.
-LAUNCH = re.compile(r"hip(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel|hipGraphLaunch|hipLaunchKernelExC|hipLaunchByPtr")
+LAUNCH = re.compile(
+    r"hip(?:Ext)?(?:Module)?Launch(?:Cooperative)?Kernel|hipGraphLaunch|hipLaunchKernelExC|hipLaunchByPtr"
+)
 WAIT = re.compile(r"hip(?:Device|Stream|Event)Synchronize|hipStreamWaitEvent")
 
 

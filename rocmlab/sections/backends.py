@@ -59,7 +59,9 @@ def log_table(runs: list[dict[str, Any]]) -> pd.DataFrame:
                 "other_lines": numbers.get("other_lines"),
                 "damaged_lines": numbers.get("damaged_lines"),
                 "slow_down": slow,
-                "slow_down_reason": "the run without a log is what the others are compared with" if slow is None else None,
+                "slow_down_reason": "the run without a log is what the others are compared with"
+                if slow is None
+                else None,
             }
         )
     return pd.DataFrame(rows)

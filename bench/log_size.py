@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of logs are as long as they are)
 """How long does reading a large log take, and how much memory? `python bench/log_size.py [MB] [file]`
 
 Writes a log of that size (100 MB when none is given) with lines of every library, mixed as a real run mixes them, reads it

@@ -83,8 +83,8 @@ def reconciled(done: Row, calls: list[Row], dtype: str, phase: str = "decode") -
 
 
 def table(runs: list[Row], calls: list[Row]) -> list[Row]:
-    """Return one row an operator: part, dtype, operator, calls_a_step, library (null: no log mentions it), kernel (null:
-    that library's log names none), and as evidence file, first line and calls logged."""
+    """Return one row an operator: part, dtype, operator, calls_a_step, library (null: no log mentions it), kernel
+    (null: that library's log names none), and as evidence file, first line and calls logged."""
     done = work(runs)
     if done is None:
         return []
@@ -231,7 +231,7 @@ def _slowest(runs: list[Row]) -> Finding | None:
 
 
 def launches(runs: list[Row]) -> list[Row]:
-    """Return HIP launches, copies and waits a decode step, from the runtime log (grade C of the ledger); [] without one."""
+    """Return HIP launches, copies and waits a decode step, from the runtime log (grade C of the ledger); [] without."""
     rows = []
     for run in runs:
         for dtype, found in (run.get("per_step") or {}).items():

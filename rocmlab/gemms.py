@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from rocmlab.findings import Finding, finding
 
 # Model types whose blocks are q, k, v, o and gate, up, down without merging: Llama and those that copied its layout.
 LLAMA_LIKE = {
-    "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "olmo", "olmo2", "smollm3", "granite", "stablelm", "cohere",
+    "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "olmo", "olmo2", "smollm3", "granite", "stablelm",
+    "cohere",
     "ministral", "helium", "seed_oss",
 }  # fmt: skip
 
 
-class Needed(NamedTuple):
+@dataclass(frozen=True)
+class Needed:
     """One projection of the model: m output features, k inputs, and how many layers have it."""
 
     name: str
@@ -73,9 +76,10 @@ class Reconciled(NamedTuple):
 def reconcile(
     rows: Iterable[Mapping[str, Any]], needed: list[Needed], *, steps: int, n: int, head_dim: int
 ) -> Reconciled:
-    """Lay GEMM rows (m, n, k, calls, library, line) with this n beside `steps` repeats of the needed products.
+    """Lay GEMM rows (m, n, k, calls, library, line) with this n beside `steps` repeats of the needed ones.
 
-    A shape that several projections share (k and v, gate and up) is divided in their order. Raises ValueError for no steps.
+    A shape that several projections share (k and v, gate and up) is divided in their order. Raises ValueError
+    for no steps.
     """
     if steps < 1:
         raise ValueError("reconciling needs at least one step")
@@ -113,7 +117,7 @@ def _projection(one: Needed, found: list[dict[str, Any]], steps: int) -> dict[st
             kernels.append(row.get("kernel") or "")
             line = line or row.get("line")
     return {
-        **one._asdict(),
+        **asdict(one),
         "seen": one.count * steps - wanted,
         "steps": steps,
         "library": ", ".join(libraries) or None,

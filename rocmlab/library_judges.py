@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rocmlab import libraries
+from rocmlab import libraries, message_judges
 from rocmlab.findings import Finding, finding, worst_first
-from rocmlab.libraries import Log, Sign
+from rocmlab.libraries import Log
+from rocmlab.message_judges import SHOWN, count, first, listed
 
 # Kernel sources of MIOpen, and the operator that a user knows them by.
 OPERATORS = (
@@ -19,26 +20,12 @@ OPERATORS = (
     ("layernorm", "layer_norm"), ("groupnorm", "group_norm"), ("rnn", "RNN"), ("conv", "convolution"),
     ("tensor", "tensor operation"),
 )  # fmt: skip
-SHOWN = 6  # names listed in a sentence; the numbers hold the full count
 
 
 def judge(log: Log) -> list[Finding]:
     """Return the findings of one log, worst first."""
     found = [one for look in JUDGES if (one := look(log)) is not None]
     return worst_first(found + _served(log))
-
-
-def _words(names: list[str]) -> str:
-    shown = list(dict.fromkeys(names))
-    return ", ".join(shown[:SHOWN]) + (f", +{len(shown) - SHOWN}" if len(shown) > SHOWN else "")
-
-
-def _first(signs: dict[str, Sign]) -> Sign:
-    return min(signs.values(), key=lambda s: s.line)
-
-
-def _count(signs: dict[str, Sign]) -> int:
-    return sum(s.count for s in signs.values())
 
 
 def operator_of(source: str) -> str:
@@ -60,10 +47,10 @@ def _compile_failed(log: Log) -> Finding | None:
         "RUNTIME_COMPILE_FAILED",
         numbers={"compile_errors": sum(by_source.values())},
         variant=None if headers else "no_header",
-        sources=_words(list(by_source)),
-        operators=_words([operator_of(s) for s in by_source]),
-        header=_words(headers),
-        arch=_words(archs),
+        sources=listed(list(by_source)),
+        operators=listed([operator_of(s) for s in by_source]),
+        header=listed(headers),
+        arch=listed(archs),
     )
 
 
@@ -71,7 +58,7 @@ def _no_blas_kernels(log: Log) -> Finding | None:
     signs = log.named("no_tensile")
     if not signs and not log.named("tensile_failed"):
         return None
-    files = [s.words["arch"] for s in log.named("tensile_file").values()]
+    files: list[str] = [s.words["arch"] for s in log.named("tensile_file").values()]
     numbers: dict[str, object] = {"library_archs": len(files) or None}
     if not files:
         numbers["library_archs_reason"] = "the log does not list the library's files"
@@ -79,71 +66,14 @@ def _no_blas_kernels(log: Log) -> Finding | None:
         "NO_BLAS_KERNELS",
         numbers=numbers,
         variant=None if files else "no_list",
-        arch=_words([s.words["arch"] for s in signs.values()]) or "?",
+        arch=listed([s.words["arch"] for s in signs.values()]) or "?",
         archs=", ".join(files),
     )
 
 
-def _kernels_missing(log: Log) -> Finding | None:
-    signs = log.named("no_code_object")
-    if not signs:
-        return None
-    archs = [s.words["arch"] for s in signs.values() if s.words["arch"]]
-    return finding("KERNELS_MISSING", variant="message", arch=_words(archs) or log.arch or "?")
-
-
-def _out_of_memory(log: Log) -> Finding | None:
-    signs = log.named("out_of_memory")
-    if not signs:
-        return None
-    numbers = {k: v for k, v in _first(signs).words.items() if k.endswith("_gib")}
-    for key in [k for k, v in numbers.items() if v is None]:
-        numbers[f"{key}_reason"] = "not in the message"
-    asked, free, unused = (numbers[k] for k in ("asked_gib", "free_gib", "reserved_unused_gib"))
-    if asked is None or free is None or unused is None:
-        variant = "parts_unknown"
-    else:
-        variant = None if free + unused < asked else "fragmented"
-    return finding("OUT_OF_MEMORY", numbers=numbers, variant=variant)
-
-
-def _gpu_fault(log: Log) -> Finding | None:
-    signs = log.named("gpu_fault")
-    if not signs:
-        return None
-    return finding("GPU_FAULT", numbers={"gpu_faults": _count(signs)}, text=_first(signs).words["text"])
-
-
-def _gpu_hang(log: Log) -> Finding | None:
-    signs = log.named("gpu_hang")
-    if not signs:
-        return None
-    return finding("GPU_HANG", numbers={"driver_lines": _count(signs)}, text=_words(list(signs)))
-
-
-def _hsa_init(log: Log) -> Finding | None:
-    signs = log.named("hsa_init")
-    return finding("HSA_INIT_FAILED", text=_first(signs).words["text"]) if signs else None
-
-
-def _driver_mismatch(log: Log) -> Finding | None:
-    modules = log.named("crash_module")
-    if not modules or not log.named("access_violation"):
-        return None
-    return finding("DRIVER_WHEEL_MISMATCH", module=_first(modules).words["module"])
-
-
 def _non_ascii(log: Log) -> Finding | None:
     signs = log.named("non_ascii")
-    return finding("NON_ASCII_PATH", path=_first(signs).words["path"]) if signs else None
-
-
-def _not_implemented(log: Log) -> Finding | None:
-    signs = log.named("not_implemented")
-    if not signs:
-        return None
-    pairs = [f"{s.words['operator']} ({s.words['dtype']})" for s in signs.values()]
-    return finding("OPERATOR_NOT_IMPLEMENTED", operators=_words(pairs))
+    return finding("NON_ASCII_PATH", path=first(signs).words["path"]) if signs else None
 
 
 def _naive(log: Log) -> Finding | None:
@@ -154,10 +84,10 @@ def _naive(log: Log) -> Finding | None:
     variant = "heuristics" if heuristics else "no_database" if log.named("kernel_db") else None
     return finding(
         "NAIVE_CONVOLUTION",
-        numbers={"naive_convolutions": _count(signs)},
+        numbers={"naive_convolutions": count(signs)},
         variant=variant,
-        solvers=_words(list(signs)),
-        file=_first(heuristics).words["file"] if heuristics else "",
+        solvers=listed(list(signs)),
+        file=first(heuristics).words["file"] if heuristics else "",
     )
 
 
@@ -167,26 +97,10 @@ def _fallback(log: Log) -> Finding | None:
         return None
     return finding(
         "FALLBACK_KERNEL",
-        numbers={"fallback_lines": _count(signs)},
+        numbers={"fallback_lines": count(signs)},
         variant="log",
-        kernels=_words([s.words["kernel"] for s in signs.values()]),
+        kernels=listed([s.words["kernel"] for s in signs.values()]),
     )
-
-
-def _sdpa(log: Log) -> Finding | None:
-    signs = log.named("sdpa")
-    if not signs:
-        return None
-    reasons: dict[str, set[str]] = {}
-    for sign in signs.values():
-        reasons.setdefault(sign.words["which"], set()).add(sign.words["why"])
-    which = _words(list(reasons))
-    if not {"flash", "memory-efficient"} <= reasons.keys():
-        rest = ", ".join(name for name in ("flash", "memory-efficient") if name not in reasons)
-        return finding("SDPA_PATH_MISSING", which=which, rest=rest)
-    flags = set().union(*reasons.values())
-    variant = "flag" if "flag" in flags else "target" if "no_target" in flags else None
-    return finding("SDPA_MATH_ONLY", variant=variant, which=which)
 
 
 def _hip_calls(log: Log) -> Finding | None:
@@ -194,7 +108,7 @@ def _hip_calls(log: Log) -> Finding | None:
     if not signs or log.named("gpu_fault"):
         return None
     texts = [f"{s.words['call']}: {s.words['error']}" for s in signs.values()]
-    return finding("LIBRARY_ERROR", library="HIP", numbers={"library_errors": _count(signs)}, text=_words(texts))
+    return finding("LIBRARY_ERROR", library="HIP", numbers={"library_errors": count(signs)}, text=listed(texts))
 
 
 def _library_error(log: Log) -> Finding | None:
@@ -205,20 +119,9 @@ def _library_error(log: Log) -> Finding | None:
         signs = log.named("status")
     if not signs:
         return None
-    first = _first(signs)
-    library = first.words.get("library") or first.words["text"].split("_")[0].split("Status")[0]
-    return finding(
-        "LIBRARY_ERROR", numbers={"library_errors": _count(signs)}, library=library, text=first.words["text"]
-    )
-
-
-def _numeric(log: Log) -> Finding | None:
-    signs = {k: s for k, s in log.named("numeric").items() if (s.words["rel_err"] or 0) > 0.1}
-    if not signs:
-        return None
-    worst = max(signs.values(), key=lambda s: s.words["rel_err"])
-    numbers = {"max_abs_err": worst.words["abs_err"], "max_rel_err": worst.words["rel_err"]}
-    return finding("WRONG_VALUE", numbers=numbers, variant="log", what=worst.words["what"])
+    said = first(signs).words
+    library = said.get("library") or said["text"].split("_")[0].split("Status")[0]
+    return finding("LIBRARY_ERROR", numbers={"library_errors": count(signs)}, library=library, text=said["text"])
 
 
 def _damaged(log: Log) -> Finding | None:
@@ -235,10 +138,10 @@ def _workspace(log: Log) -> Finding | None:
     for sign in signs.values():
         solvers[sign.words["solver"]] = solvers.get(sign.words["solver"], 0) + sign.count
     little = sum(s.count for s in signs.values() if s.words["some"])
-    numbers = {"workspace_warnings": _count(signs), "without_workspace": _count(signs) - little}
+    numbers = {"workspace_warnings": count(signs), "without_workspace": count(signs) - little}
     numbers |= {"too_little_workspace": little}
     numbers |= {re.sub(r"\W+", "_", name.lower()): count for name, count in solvers.items()}
-    return finding("WORKSPACE_WARNINGS", numbers=numbers, solvers=_words([f"{k} {v}" for k, v in solvers.items()]))
+    return finding("WORKSPACE_WARNINGS", numbers=numbers, solvers=listed([f"{k} {v}" for k, v in solvers.items()]))
 
 
 def _kernel_db(log: Log) -> Finding | None:
@@ -246,7 +149,7 @@ def _kernel_db(log: Log) -> Finding | None:
     if not signs:
         return None
     archs = [s.words["arch"] for s in signs.values() if s.words["arch"]]
-    return finding("KERNEL_DB_MISSING", arch=_words(archs) or log.arch or "?")
+    return finding("KERNEL_DB_MISSING", arch=listed(archs) or log.arch or "?")
 
 
 def _hipblaslt(log: Log) -> Finding | None:
@@ -255,17 +158,13 @@ def _hipblaslt(log: Log) -> Finding | None:
     missing = log.named("hipblaslt_missing")
     if missing:
         return finding(
-            "HIPBLASLT_NOT_USED", variant="library", what=_words([s.words["what"] for s in missing.values()])
+            "HIPBLASLT_NOT_USED", variant="library", what=listed([s.words["what"] for s in missing.values()])
         )
     return None
 
 
 def _find_mode(log: Log) -> Finding | None:
     return finding("FIND_MODE_DYNAMIC") if log.named("find_mode") else None
-
-
-def _allocator(log: Log) -> Finding | None:
-    return finding("ALLOCATOR_OPTION_IGNORED") if log.named("expandable_segments") else None
 
 
 def _runtime(log: Log) -> Finding | None:
@@ -293,7 +192,7 @@ def _solvers(log: Log) -> Finding | None:
     solvers = log.of_kind("solver", "convolution_gemm")
     if not solvers:
         return None
-    return finding("SOLVERS_LOGGED", solvers=_words([f"{c.kernel} ({n})" for c, n in solvers]))
+    return finding("SOLVERS_LOGGED", solvers=listed([f"{c.kernel} ({n})" for c, n in solvers]))
 
 
 def _benched(log: Log) -> Finding | None:
@@ -302,9 +201,10 @@ def _benched(log: Log) -> Finding | None:
         return None
     rates = {}
     for call, tally in results:
+        m, n, k = call.m or 0, call.n or 0, call.k or 0
         ms = (tally.time_ms or 0) / tally.calls
         if ms > 0:
-            rates[f"{call.m}x{call.n}x{call.k}"] = 2 * call.m * call.n * call.k * call.batch / ms / 1e9
+            rates[f"{m}x{n}x{k}"] = 2 * m * n * k * call.batch / ms / 1e9
     text = "; ".join(f"{shape}: {rate:.3g} TFLOP/s" for shape, rate in list(rates.items())[:SHOWN])
     return finding("GEMMS_BENCHED", numbers={"bench_results": len(results)}, library=results[0][0].library, rates=text)
 
@@ -326,14 +226,14 @@ def _served(log: Log) -> list[Finding]:
                 calls=libraries.total(own),
                 shapes=libraries.shapes(own),
                 spread=spread or "?",
-                types=_words(types),
+                types=listed(types),
             )
         )
     return found
 
 
 JUDGES: tuple[Callable[[Log], Finding | None], ...] = (
-    _compile_failed, _non_ascii, _no_blas_kernels, _kernels_missing, _out_of_memory, _gpu_hang, _gpu_fault, _hsa_init,
-    _driver_mismatch, _numeric, _not_implemented, _naive, _fallback, _sdpa, _library_error, _hip_calls, _damaged,
-    _workspace, _kernel_db, _hipblaslt, _find_mode, _allocator, _miopen, _solvers, _benched, _runtime, _tuned,
+    _compile_failed, _non_ascii, _no_blas_kernels, *message_judges.JUDGES[:-2], _naive, _fallback,
+    *message_judges.JUDGES[-2:], _library_error, _hip_calls, _damaged, _workspace, _kernel_db, _hipblaslt, _find_mode,
+    _miopen, _solvers, _benched, _runtime, _tuned,
 )  # fmt: skip

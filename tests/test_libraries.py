@@ -6,12 +6,13 @@ import sys
 
 import pytest
 
-from rocmlab import backends, bundled, findings, gemms, isolate, libraries, logbook, models, results
+from rocmlab import backends, bundled, findings, gemms, isolate, libraries, logbook, models, results, workload
 from rocmlab.readers import logs
 from rocmlab.sections import backends as section
 
 CONFIG = {
-    "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
+    "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 500,
 }  # fmt: skip
 
@@ -43,7 +44,8 @@ def test_qwen3_needs_197_products_a_token():
     needed = gemms.required(models.PRESETS["qwen3-0.6b"])
     assert gemms.total(needed) == 197
     assert {(one.name, one.m, one.k, one.count) for one in needed} >= {
-        ("q_proj", 2048, 1024, 28), ("k_proj", 1024, 1024, 28), ("o_proj", 1024, 2048, 28), ("lm_head", 151936, 1024, 1),
+        ("q_proj", 2048, 1024, 28), ("k_proj", 1024, 1024, 28), ("o_proj", 1024, 2048, 28),
+        ("lm_head", 151936, 1024, 1),
     }  # fmt: skip
 
 
@@ -55,7 +57,7 @@ def test_the_config_s_count_agrees_with_the_model_s_own_modules(preset):
     config = transformers.AutoConfig.for_model(**values)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
-    done = logbook.describe(model)
+    done = workload.describe(model)
     needed = gemms.required(done["config"])
     assert sum(done["linears"].values()) == gemms.total(needed)
     assert done["linears"] == {f"{one.name} {one.m} {one.k}": one.count for one in needed}
@@ -242,14 +244,14 @@ def test_onednn_names_every_bfloat16_product_of_the_bundled_model(tmp_path_facto
 
 def test_a_log_that_grows_without_end_is_cut_and_read(tmp_path):
     script = (
-        "import threading, rocmlab.logbook as b\n"
-        "threading.Thread(target=b._watch, args=(200_000,), daemon=True).start()\n"
+        "import threading, rocmlab.workload as b\n"
+        "threading.Thread(target=b.watch, args=(200_000,), daemon=True).start()\n"
         "while True: print('MKL_VERBOSE SGEMM(T,N,128,1,64,0x7f,0x55,64) 8.5us CNR:OFF')\n"
     )
     code, seconds, *_ = isolate.run(
         [sys.executable, "-c", script], limit_s=60, env=isolate.child_environment(), folder=tmp_path
     )
-    assert code == logbook.FULL_EXIT and seconds < 60
+    assert code == workload.FULL_EXIT and seconds < 60
     logbook.keep(tmp_path, tmp_path / "logs" / "kept.log")
     log = logs.parse(tmp_path / "logs" / "kept.log")
     assert libraries.numbers(log)["mkl_calls"] > 1000

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (lines of logs are as long as they are)
 """Logs of every library and messages of every kind: what is counted, what is found, and what is left alone."""
 
 import codecs

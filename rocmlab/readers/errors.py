@@ -1,4 +1,4 @@
-"""What torch, HIP, HSA, the kernel driver and Windows say when something goes wrong: messages without a library's prefix.
+"""What torch, HIP, HSA, the kernel driver and Windows say when something goes wrong: no library's prefix.
 
 Each entry of SIGNS is a pattern, the name of the sign and the words that the pattern's groups give. Matching is by what
 a message always says, never by a whole line: file names and line numbers differ by version.
@@ -53,7 +53,7 @@ NO_KERNEL = re.compile(
 )
 TARGET = re.compile(rf"amdgcn-amd-amdhsa--({GFX})(?: - \[(Found|Not Found)\])?")
 FAULT = re.compile(
-    r"(Memory access fault by GPU node-\d+.*?(?:Reason: [^.]*|$)|HSA_STATUS_ERROR\w*(?:: [^.]*\.)? *(?:code: 0x[0-9a-f]+)?"
+    r"(Memory access fault by GPU node-\d+.*?(?:Reason: [^.]*|$)|HSA_STATUS_ERROR\w*(?:: [^.]*\.)? *(?:code: 0x\w+)?"
     r"|[^:]*an illegal memory access was encountered|Launch params \([^)]*\) are larger than launch bounds \(\d+\)"
     r"|hipErrorLaunchFailure|hipErrorIllegalAddress|unspecified launch failure)"
 )

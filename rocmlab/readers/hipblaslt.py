@@ -143,12 +143,18 @@ def matmul(library: str, function: str, body: str) -> Call | None:
     out = layouts.get("D") or layouts["C"]
     compute = COMPUTE.search(body)
     batch = BATCH.search(rest)
-    algo = ALGO.search(body)
     inner = MATMUL.match(function)
     routine = f"inner {function}" if inner and inner[1] else "matmul"
     return Call(
         library, routine, "gemm", trans.get("A", "N") + trans.get("B", "N"), out[1], out[2],
         rows if trans.get("A", "N") != "N" else cols, int(batch[1]) if batch else 1, DTYPES.get(dtype, dtype),
         DTYPES.get(compute[1], compute[1]) if compute else "",
-        " ".join(f"{k} {v}" for k, v in zip(("algo", "tile", "stages"), algo.groups(), strict=True) if v) if algo else "",
+        _algorithm(body),
     )  # fmt: skip
+
+
+def _algorithm(body: str) -> str:
+    match = ALGO.search(body)
+    if match is None:
+        return ""
+    return " ".join(f"{name} {v}" for name, v in zip(("algo", "tile", "stages"), match.groups(), strict=True) if v)

@@ -7,6 +7,7 @@ two programs was mixed into one line, each part is read by itself. What nobody k
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,8 @@ SUSPECT = re.compile(r"^:[01]:|[eE]rror|fault|access")
 
 # Where a record of a library may start in the middle of a line, because another program had not finished its own.
 STARTS = (
-    "MIOpen(HIP)", "MIOpen: ", "MIOpen Error:", "rocblas-bench -f", "rocblas_gemm_ex,", "rocblas_internal,", "hipblaslt-bench --", "onednn_verbose,",
+    "MIOpen(HIP)", "MIOpen: ", "MIOpen Error:", "rocblas-bench -f", "rocblas_gemm_ex,", "rocblas_internal,",
+    "hipblaslt-bench --", "onednn_verbose,",
     "dnnl_verbose,", "MKL_VERBOSE ", "I! cuBLAS", "I! CuDNN", MARK,
 )  # fmt: skip
 # What may stand before a mark at the start of a line: a path, a count, a time, a quote, a tag in brackets.
@@ -145,11 +147,11 @@ def parts(text: str) -> list[str] | None:
     if len(places) == 1 and LEAD.match(text[: min(places)]):
         return None
     bounds = [0, *sorted(places - {0}), len(text)]
-    return [part for a, b in zip(bounds, bounds[1:], strict=False) if (part := text[a:b]).strip()]
+    return [part for a, b in itertools.pairwise(bounds) if (part := text[a:b]).strip()]
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Return the lines of a text file as tools really write them: UTF-8, GBK line by line, UTF-16 with or without a mark;
+    """Return the lines of a text file as tools really write them: UTF-8, GBK line by line, UTF-16 with a mark or not;
     carriage returns end a line, colours are dropped, a line without end comes in pieces."""
     with path.open("rb") as file:
         encoding = wide(file.read(PIECE))

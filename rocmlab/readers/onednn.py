@@ -1,7 +1,7 @@
 """The CPU libraries' logs: oneDNN (ONEDNN_VERBOSE=1, before that DNNL_VERBOSE) and MKL (MKL_VERBOSE=1).
 
 torch's CPU build on x86 hands a one-row float32 product to MKL (SGEMM), which oneDNN therefore does not log; a bfloat16
-one to oneDNN's matmul where the processor has the instructions; a float16 one to a kernel of its own, which nobody logs.
+one to oneDNN's matmul where the processor has the instructions; a float16 one to its own kernel, which nobody logs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The HIP runtime's log (AMD_LOG_LEVEL): a counter of launches, copies and synchronisations that works on Windows too.
 
-Level 3 writes each HIP call twice, when it starts and when it returns; each is a form of the same call. Forms of a line:
+Level 3 writes each HIP call twice, when it starts and when it returns; each is a form of one call. Forms of a line:
 `:3:hip_module.cpp :470 : 305270480415 us: [pid:1 tid:0x15] hipLaunchKernel ( ...`, older ones with `PID: [tid]`, on
 Windows without either, and a short one without a time.
 """

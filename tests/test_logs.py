@@ -461,6 +461,20 @@ def test_output_mixed_into_one_line_is_read_part_by_part():
     assert log.damaged_line == 2
 
 
+def test_a_line_that_lost_its_beginning_is_damaged_not_other():
+    lost = [BENCH.format(n=1)[30:], COMMANDS[0][12:], "-bench --api_method c -m 96 -n 1 -k 64 --a_type bf16_r"]
+    log = logs.parse_text("\n".join(lost))
+    assert (log.damaged, log.other, log.calls) == (3, 0, {})
+
+
+def test_a_program_that_prints_headings_between_its_log_lines_is_still_a_log(tmp_path):
+    path = tmp_path / "run.log"
+    path.write_text(
+        "## epoch 1\nfrom cache\n" + "\n".join([BENCH.format(n=1)] * 3) + "\n## epoch 2\n", encoding="utf-8"
+    )
+    assert logs.recognise(readers.Evidence(path))
+
+
 def test_marks_divide_a_log_into_phases():
     log = logs.parse_text(f"{logs.MARK}prefill\n{BENCH.format(n=37)}\n{logs.MARK}decode\n{BENCH.format(n=1)}\n" * 2)
     assert [(r["phase"], r["n"], r["calls"]) for r in libraries.rows(log)] == [("prefill", 37, 2), ("decode", 1, 2)]

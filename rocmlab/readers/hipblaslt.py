@@ -12,7 +12,7 @@ import re
 from rocmlab.libraries import DTYPES, Call, Log
 from rocmlab.readers.miopen import GFX, option_pairs
 
-MARKS = ("HIPBLASLT]", "hipblaslt", "[cublasLt]", "hipBLASLt", "Enum not found!")
+MARKS = ("--api_method", "HIPBLASLT]", "hipblaslt", "[cublasLt]", "hipBLASLt", "Enum not found!")
 
 RECORD = re.compile(r"(?:\[[^\[\]]*\])?\[(HIPBLASLT|cublasLt)\](?:\[(\d+)\])?\[(\w+)\]\[(\w+)\]\s?(.*)$")
 BENCH = re.compile(r"(?:^|\s)(\d+\s+)?\S*?hipblaslt-bench(?:\.exe)?\s+(.*)$")
@@ -42,6 +42,8 @@ class Parser:
             return "damaged" if damaged else self._record(match, line)
         if "hipblaslt-bench" in text:
             return self._bench(text, line)
+        if "--api_method" in text:
+            return "damaged"  # the beginning of the line is lost
         if match := NO_PATHS.search(text):
             self.log.libraries["hipBLASLt"] += 1
             self.log.sign(

@@ -37,7 +37,13 @@ LEAD = re.compile(r"[\s\d\"'>$./\\\w:+-]*?(?:\.exe)?$")
 
 # Documents and programs quote logs; they are none.
 PROSE = re.compile(
-    r"^(?:#{2,6} \S|#+ \S.*\r?\n\r?\n|\|[ :|-]+\|\s*$|(?:def|class|import|from) \w+.*[:\w]\s*$)", re.MULTILINE
+    r"^(?:#{2,6} \S|#+ \S.*\r?\n\r?\n|\|[ :|-]+\|\s*$|def \w+\(|class \w+[(:]|import \w+\s*$|from [\w.]+ import )",
+    re.MULTILINE,
+)
+CERTAIN = re.compile(
+    r"^(?:MIOpen(?:\(HIP\))?: \w+ \[|\./rocblas-bench -f|hipblaslt-bench --|onednn_verbose,|MKL_VERBOSE "
+    r"|rocblas_\w+,|:[0-4]:\w+\.[ch]pp|\[[-\d: ]+\]\[(?:HIPBLASLT|cublasLt)\])",
+    re.MULTILINE,
 )
 
 KIND_LOG, KIND_MESSAGE = "log", "message"
@@ -242,7 +248,7 @@ def recognise(evidence: Evidence) -> bool:
 
 
 def _owned(text: str) -> bool:
-    if PROSE.search(text):
+    if PROSE.search(text) and len(CERTAIN.findall(text)) < 3:
         return False
     log = parse_text(text.removeprefix("\ufeff"))
     return bool(log.libraries or library_judges.judge(log))

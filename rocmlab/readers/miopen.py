@@ -12,6 +12,8 @@ import re
 from rocmlab.libraries import Call, Log
 
 MARKS = (
+    "[LogCmd",
+    "MIOpenDriver",
     "MIOpen(HIP)",
     "MIOpen: ",
     "MIOpen Error:",
@@ -36,7 +38,7 @@ CHOSEN = re.compile(r"(?:FW|BW|BD|WRW?|BWrW|Bwd|Wrw|\w+) Chosen Algorithm: ([\w<
 CANDIDATE = re.compile(r"id: \d+, algo: -?\d+, time: ([\d.eE+-]+), ws: \d+, name: (\w+)")
 AVAILABLE = re.compile(r"maxSolutionCount = \d+, available = (\d+)")
 RUN_KERNEL = re.compile(r"kernel_name = ([^,]+),")
-UNREADABLE = re.compile(r"Unable to load file: ([^)]*)")
+UNREADABLE = re.compile(r"Unable to load file: ([^)]*)|Caught exception: \(([^)]*)\), passing empty solver")
 KDB = re.compile(rf"Missing system database file: (({GFX})?\S*)")
 DATABASE = re.compile(r"(?:Cannot|Unable to|Failed to) (?:open|create|load|write)\b[^:]*:\s*(.+)$")
 RAW_NAME = re.compile(rf"Raw device name: ({GFX})")
@@ -71,6 +73,8 @@ class Parser:
         if at >= 0 and text.startswith(STARTS, at):
             self.log.libraries["MIOpen"] += 1
             return self._own(text[at:], line)
+        if "[LogCmd" in text or "MIOpenDriver" in text:
+            return "damaged"  # the beginning of the line is lost
         return self._compiler(text, line)
 
     def follow(self, text: str) -> bool:
@@ -148,7 +152,7 @@ class Parser:
 
     def _fallback(self, rest: str, line: int) -> None:
         if match := UNREADABLE.search(rest):
-            self.log.sign("heuristics", line, file=match[1].replace("\\", "/").split("/")[-1])
+            self.log.sign("heuristics", line, file=_last(match[1] or match[2]))
             self._path(rest, line)
         elif match := AVAILABLE.search(rest):
             self._choose()
@@ -181,7 +185,7 @@ class Parser:
 
     def _path(self, rest: str, line: int) -> None:
         match = DATABASE.search(rest) or UNREADABLE.search(rest)
-        if match and not match[1].isascii():
+        if match and match[1] and not match[1].isascii():
             self.log.sign("non_ascii", line, match[1][:300], path=match[1][:300])
 
     def _compiler(self, text: str, line: int) -> str:
@@ -243,6 +247,10 @@ def option_pairs(text: str) -> dict[str, str] | None:
             pairs[name] = ""
             at += 1
     return pairs
+
+
+def _last(path: str) -> str:
+    return path.replace("\\", "/").split("/")[-1]
 
 
 def _is_option(word: str) -> bool:

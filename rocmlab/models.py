@@ -26,6 +26,8 @@ HUB_MODEL = "Qwen/Qwen3-0.6B"
 HUB_SIZE = "1.5 GB"
 REACHABLE_S = 4
 SEED = 0
+BLOCK_VALUES = 4_194_301  # a prime near 4 Mi, so that no two rows of a matrix are the same values
+WEIGHT_STD = 0.02  # of both models' own initialisation
 
 # Shapes of public models, from their published config.json. Only what differs from the class's default is named.
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "head_dim": 128, "num_key_value_heads": 8}
@@ -152,7 +154,7 @@ def load(spec: str, device: str, dtype: str) -> Loaded:
 
     kind, _, rest = spec.partition(":")
     if kind == "random":
-        model, tokenizer, name, model_hash = random_model(rest, dtype), None, rest, f"random-{rest}-seed{SEED}"
+        model, tokenizer, name, model_hash = random_model(rest, dtype, device), None, rest, f"random-{rest}-seed{SEED}"
     elif spec == "bundled":
         folder = bundled.folder()
         model, tokenizer = _pretrained(str(folder), dtype)
@@ -165,8 +167,12 @@ def load(spec: str, device: str, dtype: str) -> Loaded:
     return Loaded(model, tokenizer, spec, name, model_hash, real_text=kind != "random")
 
 
-def random_model(preset: str, dtype: str) -> Any:
-    """Make a model of a preset's shape with seeded random weights on the CPU."""
+def random_model(preset: str, dtype: str, device: str) -> Any:
+    """Make a model of a preset's shape with seeded random weights, directly on its device; equal on every device.
+
+    The weights are one block of normal values laid end to end, each tensor at its own offset: drawing 600 million
+    values would take longer than the measurement, and the speed of a dense product does not depend on repeats.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -177,8 +183,34 @@ def random_model(preset: str, dtype: str) -> Any:
     config = AutoConfig.for_model(**values)
     if theta:
         set_rope_theta(config, theta)
-    torch.manual_seed(SEED)
-    return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    generator = torch.Generator().manual_seed(SEED)
+    block = torch.randn(BLOCK_VALUES, generator=generator).mul_(WEIGHT_STD).to(device, getattr(torch, dtype)).repeat(2)
+    weights = {name: _filled(block, value.shape, index) for index, (name, value) in enumerate(_own(model))}
+    model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    # The rotary tables are no part of the weights: made on the meta device, they would stay empty.
+    model.model.rotary_emb = type(model.model.rotary_emb)(config=config).to(device)
+    return model
+
+
+def _own(model: Any) -> list[tuple[str, Any]]:
+    """Return (name, tensor) of every weight, without the head that is tied to the embedding."""
+    tied = model.config.tie_word_embeddings
+    return [(name, value) for name, value in model.state_dict().items() if not (tied and name == "lm_head.weight")]
+
+
+def _filled(block: Any, shape: Any, index: int) -> Any:
+    """Return a tensor of this shape cut from the (doubled) block; the weights of a norm (one dimension) are ones."""
+    count = shape.numel()
+    if len(shape) == 1:
+        return block.new_ones(shape)
+    offset, filled = index * 7919 % BLOCK_VALUES, block.new_empty(count)
+    for start in range(0, count, BLOCK_VALUES):
+        length = min(BLOCK_VALUES, count - start)
+        filled[start : start + length] = block[offset : offset + length]
+    return filled.view(shape)
 
 
 def _pretrained(name: str, dtype: str) -> tuple[Any, Any]:

@@ -73,10 +73,10 @@ def by_prompt(frame: pd.DataFrame) -> pd.DataFrame:
         line: dict[str, Any] = {"prompt": prompt, "prompt_tokens": int(group["prompt_tokens"].iloc[0])}
         for arm in arms:
             samples = group[group["arm"] == arm]["decode_tok_s"].dropna()
-            line[f"{arm}_decode_tok_s"] = shown(timing.median_interval(list(samples)))
+            line[f"{arm}_decode_tok_s"] = timing.median_interval(list(samples))
         if len(arms) == 2:
             ratio = timing.ratio_interval(*paired(group, arms[1], arms[0]))
-            line["ratio"] = shown(ratio, 2)
+            line["ratio"] = ratio
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -89,7 +89,7 @@ def by_arm(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
         gaps = gaps_ms([r for r in rows if r.get("arm") == arm and r.get("visit") == "steady" and r["kind"] == "main"])
         line: dict[str, Any] = {"arm": arm, "dtype": group["dtype"].iloc[0]}
         for column in ("ttft_ms", "tpot_ms", "decode_tok_s", "e2e_tok_s", "gb_s"):
-            line[column] = shown(timing.median_interval(list(group[column].dropna())))
+            line[column] = timing.median_interval(list(group[column].dropna()))
         for name, share in (("itl_p50_ms", 0.5), ("itl_p90_ms", 0.9), ("itl_p99_ms", 0.99)):
             line[name] = round(float(pd.Series(gaps).quantile(share)), 2) if gaps else None
         lines.append(line | {"n": len(group)})
@@ -112,7 +112,7 @@ def by_visit(frame: pd.DataFrame) -> pd.DataFrame:
         line: dict[str, Any] = {"arm": arm}
         for visit in ("cold", "first", "steady"):
             group = frame[(frame["arm"] == arm) & (frame["visit"] == visit) & (frame["kind"] == "main")]
-            line[f"{visit}_tok_s"] = shown(timing.median_interval(list(group["decode_tok_s"].dropna())))
+            line[f"{visit}_tok_s"] = timing.median_interval(list(group["decode_tok_s"].dropna()))
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -130,6 +130,6 @@ def by_dtype(frame: pd.DataFrame) -> pd.DataFrame:
         interval = timing.median_interval(list(group["decode_tok_s"].dropna()))
         device = "CPU" if group["device"].iloc[0] == "cpu" else "GPU"
         median = interval.median if interval else None
-        line = {"arm": arm, "runs_on": device, "dtype": group["dtype"].iloc[0], "decode_tok_s": shown(interval)}
+        line = {"arm": arm, "runs_on": device, "dtype": group["dtype"].iloc[0], "decode_tok_s": interval}
         lines.append(line | {"median": median})
     return pd.DataFrame(lines, columns=["arm", "runs_on", "dtype", "decode_tok_s", "median"])

@@ -42,10 +42,28 @@ def test_every_case_of_this_kind(shared):
     assert len(entries) >= 12
 
 
-def test_every_sample_is_read_without_a_trace_of_trouble(shared):
+def test_every_sample_can_be_offered_and_those_of_this_kind_are_read(shared):
+    kinds = {}
     for path in sorted((shared / "amd-samples").glob("*.*")):
-        for lang in findings.LANGUAGES:
-            assert readers.answer(path, lang)["file"] == path.name
+        evidence = readers.Evidence(path)
+        if logs.recognise(evidence):
+            reading = logs.read(evidence)
+            kinds[path.name] = reading.kind
+            for lang in findings.LANGUAGES:
+                findings.paragraph(reading.findings, lang)
+    assert len(kinds) >= 35 and set(kinds.values()) == {"log", "message"}
+    theirs = (
+        "rocminfo",
+        "hipinfo",
+        "hipconfig",
+        "rocm-smi",
+        "amd-smi",
+        "clinfo",
+        "collect-env",
+        "rocprof",
+        "torch-profiler",
+    )
+    assert not [name for name in kinds if name.startswith(theirs)]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ NOT_PRODUCTS = (
     "argmax",
 )
 UNTOLD = "no log mentions it"
+SLOWER, FASTER = 1.1, 0.9  # beyond these a logged decode step is called slower, or the comparison disturbed
 # What each further part consists of, and which kinds of logged call are evidence for it.
 PARTS = {
     "attention": (("scaled_dot_product_attention", ("attention", "plan")),),
@@ -227,7 +228,12 @@ def _slowest(runs: list[Row]) -> Finding | None:
     if not rates:
         return None
     rate, kind, dtype = max(rates)
-    return finding("LOGGING_SLOWS", numbers={"log_slow_down": rate}, kind=kind, dtype=dtype)
+    if min(rates)[0] < FASTER:
+        why = "a logged run was faster than the clean one, so the machine was disturbed"
+        numbers = {"log_slow_down": None, "log_slow_down_reason": why}
+        return finding("LOGGING_SLOWS", numbers=numbers, variant="disturbed", kind=kind, dtype=dtype)
+    variant = None if rate > SLOWER else "not_measurable"
+    return finding("LOGGING_SLOWS", numbers={"log_slow_down": rate}, variant=variant, kind=kind, dtype=dtype)
 
 
 def launches(runs: list[Row]) -> list[Row]:

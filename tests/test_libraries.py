@@ -180,6 +180,16 @@ def test_the_findings_can_come_out_each_way():
     assert failing[0]["code"] == "LOGGED_PART_FAILED"
 
 
+@pytest.mark.parametrize(("rate", "variant"), [(3.5, None), (1.02, "not_measurable"), (0.5, "disturbed")])
+def test_the_slow_down_can_come_out_each_way(rate, variant):
+    made = runs()
+    made[1]["slow_down"] = {"float16": rate}
+    found = next(f for f in backends.judge(made, whole(steps=2)) if f["code"] == "LOGGING_SLOWS")
+    assert found["variant"] == variant
+    assert found["numbers"]["log_slow_down"] == (None if variant == "disturbed" else rate)
+    assert findings.say(found, "zh")["sentence"]
+
+
 def test_launches_of_a_step_are_grade_c_evidence():
     hip = [row(None, None, 24, n=None, library="HIP runtime", kind="launch"), row(None, None, 2, n=None, kind="sync")]
     hip[1]["library"] = "HIP runtime"

@@ -189,7 +189,7 @@ def tools(probe: dict[str, Any]) -> list[findings.Finding]:
     silent = [name for name, one in answers.items() if one.get("status") in ("timeout", "empty")]
     if silent:
         found.append(findings.finding("TOOLS_DID_NOT_ANSWER", tools=", ".join(silent)))
-    platform = ((answers.get("hipconfig") or {}).get("parsed") or {}).get("platform")
-    if platform == "nvidia":
+    hipconfig = (answers.get("hipconfig") or {}).get("parsed")
+    if isinstance(hipconfig, dict) and hipconfig.get("platform") == "nvidia":
         found.append(findings.finding("HIP_PLATFORM_NVIDIA"))
     return found

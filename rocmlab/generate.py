@@ -167,6 +167,7 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
     tokens = torch.tensor([ids], device=device)
     stamps = _stamps(device)
     timing.synchronise(device)
+    before = timing.core()
     with timing.OtherWork() as others, torch.inference_mode():
         began = time.perf_counter()
         loaded.model.generate(
@@ -176,6 +177,7 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
             stopping_criteria=[stamps],
         )
         returned = time.perf_counter()
+    cores = [before, timing.core()]
     seconds = [round(stamp - began, 7) for stamp in stamps.times]
     return {
         "schema": SCHEMA,
@@ -200,6 +202,7 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
         "weight_bytes": models.weight_bytes(loaded.model),
         "kv_bytes_a_position": models.kv_bytes_a_position(loaded.model),
         "others_cpu_pct": others.pct,
+        "cores": cores,
         "peak_device_bytes": torch.cuda.max_memory_allocated(device) if device != "cpu" else None,
     }
 

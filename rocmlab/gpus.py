@@ -7,55 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocmlab import archs
+from rocmlab.shape import tidy
+
+__all__ = ["arch_of", "cards", "integrated", "launches", "main_card", "real_arch", "subject", "system", "tidy"]
 
 AMD = "AMD"
 AMD_NAME = re.compile(r"\bAMD\b|\bATI\b|Radeon|Instinct|FirePro", re.IGNORECASE)
 NVIDIA_NAME = re.compile(r"NVIDIA|GeForce|Quadro|\bTesla\b", re.IGNORECASE)
 # Names that only graphics inside a processor have; 780M and 8060S are in the table of targets.
 INSIDE = re.compile(r"^(AMD )?Radeon(\(TM\))?( R\d| Vega \d+| RX Vega \d+)? Graphics$|^AMD Custom GPU", re.IGNORECASE)
-
-
-# What the judges read, and the type each part must have; a part of another type counts as absent.
-SHAPE: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("platform", "python", "torch_version", "torch_version_hip", "torch_version_cuda"), str),
-    **dict.fromkeys(("import_error", "import_status", "query_error", "query_status", "system_gpus_reason"), str),
-    **dict.fromkeys(("env", "env_changed", "linux", "windows", "driver", "power", "capacity", "host"), dict),
-    **dict.fromkeys(("versions", "which", "tools", "compiler", "runtime", "import_errors", "perf_counters"), dict),
-    **dict.fromkeys(("launch_probe", "torch_distributed", "build", "compilers"), dict),
-    **dict.fromkeys(("devices", "system_gpus", "arch_list", "gpus", "sensors"), list),
-    "device_count": int,
-}
-
-
-def tidy(probe: Any) -> dict[str, Any]:
-    """Return a snapshot in which every part has its type: snapshots come from other machines and other hands."""
-    found = dict(probe) if isinstance(probe, dict) else {}
-    for key, kind in SHAPE.items():
-        if key in found and not isinstance(found[key], kind):
-            found[key] = None
-    for key in ("system_gpus", "arch_list"):
-        found[key] = [one for one in found.get(key) or [] if isinstance(one, str)]
-    for key in ("devices", "gpus", "sensors"):
-        found[key] = [one for one in found.get(key) or [] if isinstance(one, dict)]
-    for position, device in enumerate(found["devices"]):
-        found["devices"][position] = _tidy_device(device, position)
-    found["env"] = {key: value for key, value in (found.get("env") or {}).items() if isinstance(value, str)}
-    for key in ("tools", "linux", "windows", "compiler"):
-        found[key] = {name: one for name, one in (found.get(key) or {}).items() if one is not None}
-    found["device_count"] = len(found["devices"])
-    return found
-
-
-def _tidy_device(device: dict[str, Any], position: int) -> dict[str, Any]:
-    index, memory = device.get("index"), device.get("total_memory")
-    texts = {key: device[key] if isinstance(device.get(key), str) else None for key in ("name", "gcnArchName")}
-    return {
-        **device,
-        **texts,
-        "index": index if isinstance(index, int) else position,
-        "total_memory": memory if isinstance(memory, (int, float)) else None,
-        "pci_bus_id": device.get("pci_bus_id") if isinstance(device.get("pci_bus_id"), int) else None,
-    }
 
 
 @dataclass(frozen=True)
@@ -122,9 +82,8 @@ def real_arch(probe: dict[str, Any], device: dict[str, Any]) -> str | None:
 def launches(probe: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """Return what the launch gave, by device index."""
     found = probe.get("launch_probe") or {}
-    each = found.get("per_device")
-    each = each if isinstance(each, list) and each else [{"index": 0, **found}]
-    return {one["index"]: one for one in each if isinstance(one, dict) and "ok" in one and "index" in one}
+    each = found.get("per_device") or [{"index": 0, **found}]
+    return {one["index"]: one for one in each if "ok" in one and one.get("index") is not None}
 
 
 def integrated(device: dict[str, Any]) -> bool:
@@ -139,6 +98,7 @@ def subject(probe: dict[str, Any], arch: str = "auto") -> dict[str, Any]:
     Best = of the asked target (as reported, or the card's own under an override), then discrete before integrated, then
     more memory. `why` says it in words; `memory_bytes` is the device's, or the machine's on the CPU.
     """
+    probe = tidy(probe)
     passed = launches(probe)
     usable = [one for one in probe.get("devices") or [] if passed.get(one["index"], {}).get("ok")]
     matching = [one for one in usable if arch == "auto" or arch in (arch_of(one), real_arch(probe, one))]

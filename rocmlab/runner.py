@@ -138,10 +138,12 @@ def _run_all(run: Path, facts: dict[str, Any], orders: list[Order], limits: dict
     for order in todo:
         facts["parameters"][order.number] = order.values
         facts["notebooks"][order.number] = {"status": "skipped", "message": "it was not reached", "seconds": None}
-    write(run, facts)
+    if todo:  # a run from which everything is kept stays as it was born
+        write(run, facts)
     for place, order in enumerate(todo, 1):
         _run_one(run, facts, order, limits, f"[{place}/{len(todo)}] {order.book.stem}")
-    write(run, facts, ended=True)
+    if todo:
+        write(run, facts, ended=True)
     say("")
     for order in orders:
         say(line(order, facts["notebooks"][order.number], kept=order not in todo))

@@ -97,5 +97,9 @@ def number(value: str) -> int | None:
 
 
 def gpus(parsed: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the GPU agents: an NPU is an agent of the same vendor, so the device type decides."""
-    return [agent for agent in parsed["agents"] if agent["type"] == "GPU"]
+    """Return the GPU agents: an NPU is an agent of the same vendor, so the device type decides.
+
+    Where the text was cut before the type, the name of a gfx target stands for it.
+    """
+    named = [one for one in parsed["agents"] if one["type"] is None and str(one["name"]).startswith("gfx")]
+    return [one for one in parsed["agents"] if one["type"] == "GPU" or one in named]

@@ -124,7 +124,7 @@ def read_hipinfo(text: str) -> Reading:
     devices, found = parsed["devices"], []
     if parsed["error_code"] is not None and not devices:
         others = sorted(set(re.findall(r"^gfx[0-9a-f]+\s*$", text, re.MULTILINE)))
-        words = {"code": parsed["error_code"], "said": parsed["error"], "seen": ", ".join(others).strip() or "none"}
+        words = {"number": parsed["error_code"], "said": parsed["error"], "seen": ", ".join(others).strip() or "none"}
         found.append(findings.finding("DRIVER_DOES_NOT_ENUMERATE", variant="tool", **words))
     numbers: dict[str, Any] = {"gpus": len(devices)}
     if parsed["error_code"] is not None:

@@ -18,7 +18,7 @@ from rocmlab import findings
 from rocmlab.findings import Finding
 
 # In the order in which they are asked; each has recognise() and read(). Cheap and certain ones first.
-MODULES = ("probes", "tools", "notebooks", "measurements", "records", "unknown")
+MODULES = ("probes", "tools", "notebooks", "measurements", "records", "logs", "unknown")
 
 HEAD_BYTES = 1 << 16
 

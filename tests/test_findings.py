@@ -59,3 +59,15 @@ def test_worst_first_and_the_verdict():
     assert findings.verdict(order) == ("WRONG_TEXT", "broken")
     assert findings.verdict([note, answer]) == ("SPEEDUP", "ok")
     assert findings.verdict([note]) == findings.verdict([]) == ("OK", "ok")
+
+
+@pytest.mark.parametrize("name", ["messages.yaml", "words.yaml", "archs.yaml"])
+def test_no_key_stands_twice(name):
+    """YAML lets a later key win silently, and two people may add the same code."""
+    import re
+    from collections import Counter
+    from importlib import resources
+
+    text = resources.files("rocmlab").joinpath(name).read_text(encoding="utf-8")
+    keys = Counter(re.findall(r"^([A-Za-z_0-9]+):", text, re.MULTILINE))
+    assert [key for key, count in keys.items() if count > 1] == []

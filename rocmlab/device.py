@@ -7,7 +7,6 @@ are pure; `line(probe)` says it in one line; `check()` prints the answer. The la
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -149,12 +148,12 @@ def _compiler(facts: dict[str, Any], left_s: float) -> dict[str, Any] | None:
 
 
 def _joined(probe: dict[str, Any]) -> dict[str, Any]:
-    """Fill what one source lacks from another: names of NVIDIA cards, agents of rocminfo, torch's own HSA runtime."""
+    """Fill what one source lacks from another: NVIDIA's own list, agents of rocminfo, torch's own HSA runtime."""
     said = (probe["tools"].get("nvidia-smi") or {}).get("parsed") or []
-    if said and not any("NVIDIA" in name for name in probe["system_gpus"]):
-        rows = [{"name": one["name"], "vendor": "NVIDIA", "pci_id": None, "link": None} for one in said]
-        probe["gpus"] = [*(probe.get("gpus") or []), *rows]
-        probe["system_gpus"] = [*probe["system_gpus"], *(one["name"] for one in said)]
+    if said:  # the driver's list: in a container the PCI bus may show more, or nothing
+        others = [gpu for gpu in probe.get("gpus") or [] if gpu.get("vendor") != "NVIDIA"]
+        probe["gpus"] = [*others, *(_nvidia(one) for one in said)]
+        probe["system_gpus"] = [gpu["name"] for gpu in probe["gpus"]]
     if isinstance(probe.get("linux"), dict):
         agents = ((probe["tools"].get("rocminfo") or {}).get("parsed") or {}).get("agents") or []
         named = [one["name"] if one["type"] == "GPU" else one["type"] for one in agents]
@@ -162,6 +161,12 @@ def _joined(probe: dict[str, Any]) -> dict[str, Any]:
         own = torch_probe.package_folder("torch") / "lib"
         probe["linux"]["torch_lib_has_own_hsa_runtime"] = any(own.glob("libhsa-runtime64.so*"))
     return probe
+
+
+def _nvidia(row: dict[str, Any]) -> dict[str, Any]:
+    width, full = ((row["link"][key] or None) for key in ("width", "max_width"))
+    link = {"current_link_width": width and f"{width:g}", "max_link_width": full and f"{full:g}"}
+    return {"name": row["name"], "vendor": "NVIDIA", "pci_id": None, "driver": row["driver"], "link": link}
 
 
 def recorded(env: dict[str, str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What Linux lists about GPUs: PCI bus, KFD topology, device nodes, groups, kernel modules, Secure Boot.
 
-No driver has to work for this. Every collector takes the root of the file system, so that it is tested on made-up trees.
+No driver has to work for this. Every collector takes the root of the file system, so that tests use made-up trees.
 """
 
 from __future__ import annotations

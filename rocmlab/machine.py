@@ -6,7 +6,6 @@ process with a limit. Every Linux collector takes the root of the file system, s
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import shutil

@@ -11,7 +11,7 @@ ANY = "*"  # every key of the object
 NUMBER = (int, float)
 LAUNCH = {"index": int, "ok": bool, "error": str, "op": str, "max_abs_err": NUMBER, "memory_free_bytes": NUMBER}
 COMPILED = {"ok": bool, "status": str, "log": str}
-LINK = dict.fromkeys(("current_link_width", "max_link_width"), (str, int))
+LINK = {"current_link_width": (str, int), "max_link_width": (str, int)}
 
 # A type, {key: shape}, {ANY: shape}, or [shape of each item].
 SHAPE: dict[str, Any] = {
@@ -30,7 +30,8 @@ SHAPE: dict[str, Any] = {
     ],
     "linux": {
         "dev_nodes": {ANY: {"mode": str, "group": str}},
-        **dict.fromkeys(("user_groups", "rocminfo_agents"), [str]),
+        "user_groups": [str],
+        "rocminfo_agents": [str],
         **dict.fromkeys(("open_kfd", "kernel"), str),
     },
     "windows": {"display_driver": str, "caption": str, "msvc_headers": [str]},

@@ -1,6 +1,6 @@
 """What torch itself says about build and devices, and whether a launch gives the right value. Runs in a child process.
 
-`probe(path)` writes one JSON line after the other, each as soon as it is known: a crash or a hang keeps what came before.
+`probe(path)` writes one JSON line after the other, each as soon as it is known: a crash or a hang keeps the earlier.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What is known about gfx targets: names taken apart, cards identified, and a table that guesses nothing."""
 
 import re
+import string
 
 import pytest
 
@@ -20,7 +21,10 @@ TARGETS = archs.facts()["targets"]
         ("amdgcn-amd-amdhsa--gfx10-3-generic", "gfx10-3-generic", {}, "generic"),
         (" gfx1150 ", "gfx1150", {}, "RDNA3.5"),
         ("gfx803", "gfx803", {}, None),
-        *((raw, None, {}, None) for raw in ("gfx10320", "gfx000", "gfx", "navi23", "sm_90", "gfx1032,gfx1030", "", None)),
+        *(
+            (raw, None, {}, None)
+            for raw in ("gfx10320", "gfx000", "gfx", "navi23", "sm_90", "gfx1032,gfx1030", "", None)
+        ),
     ],
 )
 def test_names_in_all_forms(raw, base, features, family):
@@ -119,7 +123,9 @@ def test_every_target_has_every_field_and_every_source_is_listed():
 def test_nothing_is_promised_for_rdna_2_attention():
     for arch in (one for one, known in TARGETS.items() if known["generation"] in ("RDNA 1", "RDNA 2")):
         assert TARGETS[arch]["libraries"]["flash_attention"] is False
-        said = " ".join(row["limit"]["en"] for row in advice.limits({"platform": "Linux-6", "system_gpus": [f"AMD {arch}"]}))
+        said = " ".join(
+            row["limit"]["en"] for row in advice.limits({"platform": "Linux-6", "system_gpus": [f"AMD {arch}"]})
+        )
         assert "cannot exist" in said and arch in said
 
 
@@ -139,6 +145,16 @@ def test_advice_speaks_both_languages_and_fits_each_target():
     nvidia = {"platform": "Linux-6", "system_gpus": ["NVIDIA H100"]}
     assert advice.limits(nvidia) == advice.ways_out(nvidia) == advice.support(nvidia) == []
     assert not advice.amd_here(nvidia)
+
+
+def test_advice_has_equal_placeholders_in_both_languages():
+    def placeholders(text):
+        return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+    texts = advice.texts()
+    pairs = [*texts["limits"].values(), *(one[part] for one in texts["ways"].values() for part in ("needs", "known"))]
+    assert all(placeholders(one["en"]) == placeholders(one["zh"]) for one in pairs)
+    assert all(one.get("list") in {None, *archs.facts()["lists"]} for one in texts["limits"].values())
 
 
 def test_the_facts_agree_with_the_folder_beside(shared):

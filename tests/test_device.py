@@ -101,7 +101,11 @@ def test_a_wrong_value_is_no_success(asked, off, said):
 @pytest.mark.parametrize(
     ("trouble", "key", "status"),
     [
-        ({"at_import": "raise OSError('[WinError 126] x Error loading \"C:\\\\t\\\\shm.dll\"')"}, "import_status", "ERROR"),
+        (
+            {"at_import": "raise OSError('[WinError 126] x Error loading \"C:\\\\t\\\\shm.dll\"')"},
+            "import_status",
+            "ERROR",
+        ),
         ({"at_import": "os.abort()"}, "import_status", "CRASH"),
         ({"at_count": "os.abort()"}, "query_status", "CRASH"),
         ({"at_count": "raise RuntimeError('hsa_init failed')"}, "query_status", "ERROR"),
@@ -129,7 +133,11 @@ def test_a_hang_at_one_device_keeps_what_was_known(asked):
 
 @pytest.mark.parametrize(
     ("trouble", "code"),
-    [({"at_import": HANG}, "IMPORT_SLOW"), ({"at_count": HANG}, "DEVICES_TIMED_OUT"), ({"at_launch": HANG}, "LAUNCH_TIMED_OUT")],
+    [
+        ({"at_import": HANG}, "IMPORT_SLOW"),
+        ({"at_count": HANG}, "DEVICES_TIMED_OUT"),
+        ({"at_launch": HANG}, "LAUNCH_TIMED_OUT"),
+    ],
 )
 def test_a_hang_anywhere_is_told(asked, trouble, code):
     probe, seconds = asked(limit_s=3, **trouble)
@@ -186,6 +194,17 @@ def test_the_console_ends_with_one_next_step_and_the_ways_out():
     assert text.count("->") == 1 and "Ways out" in text and "HSA_OVERRIDE" not in text
     fine = checklist.console(rocm(LINUX, device(name="AMD Radeon RX 7900 XTX", arch="gfx1100")))
     assert fine.startswith("[ok] It works") and "->" not in fine and "Ways out" not in fine
+
+
+def test_the_list_of_nvidias_driver_is_the_one_that_counts():
+    from rocmlab.readers import smi
+
+    line = "0, NVIDIA H200, 575.57.08, 31, 77.0, 700.0, 345, 3201, 0, 143771, 4, 16, 16, 5, 5\n"
+    bus = [{"name": f"NVIDIA 10de:233{n}", "vendor": "NVIDIA"} for n in range(8)] + [{"name": "AMD x", "vendor": "AMD"}]
+    probe = {"tools": {"nvidia-smi": {"parsed": smi.parse_nvidia(line)}}, "gpus": bus, "system_gpus": ["..."]}
+    joined = subject._joined(probe)
+    assert joined["system_gpus"] == ["AMD x", "NVIDIA H200"]
+    assert joined["gpus"][1]["link"] == {"current_link_width": "16", "max_link_width": "16"}
 
 
 def test_no_amd_advice_on_an_nvidia_machine():

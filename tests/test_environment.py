@@ -80,9 +80,21 @@ def test_a_list_that_could_not_be_asked_is_not_an_empty_one():
     ("error", "code", "words"),
     [
         ("ModuleNotFoundError: No module named 'torch'", "TORCH_ABSENT", "device-gfx1101"),
-        ('OSError: [WinError 126] 找不到指定的模块。 Error loading "C:\\t\\torch\\lib\\c10.dll"', "IMPORT_FAILED", "c10.dll"),
-        ("OSError: [WinError 4551] An Application Control policy blocked 'D:\\x\\hiprand.dll'", "IMPORT_FAILED", "policy"),
-        ("ImportError: libamdhip64.so.7: cannot open shared object file: No such file", "IMPORT_FAILED", "libamdhip64.so.7"),
+        (
+            'OSError: [WinError 126] 找不到指定的模块。 Error loading "C:\\t\\torch\\lib\\c10.dll"',
+            "IMPORT_FAILED",
+            "c10.dll",
+        ),
+        (
+            "OSError: [WinError 4551] An Application Control policy blocked 'D:\\x\\hiprand.dll'",
+            "IMPORT_FAILED",
+            "policy",
+        ),
+        (
+            "ImportError: libamdhip64.so.7: cannot open shared object file: No such file",
+            "IMPORT_FAILED",
+            "libamdhip64.so.7",
+        ),
     ],
 )
 def test_failed_imports_are_told_apart(error, code, words):
@@ -138,10 +150,22 @@ OPEN = {"/dev/kfd": {"mode": "crw-rw-rw-", "owner": "root", "group": "render"}}
     [
         ({"dev_nodes": KFD, "user_groups": ["video"], "open_kfd": "EACCES"}, "NO_PERMISSION", "usermod"),
         ({"dev_nodes": KFD, "user_groups": ["video"]}, "NO_PERMISSION", "render"),
-        ({"dev_nodes": KFD, "user_groups": ["root"], "open_kfd": "EPERM", "container": True}, "NO_PERMISSION", "--device"),
-        ({"dev_nodes": {}, "amdgpu_module_loaded": True, "container": True}, "DEVICE_NODE_MISSING", "--device=/dev/kfd"),
+        (
+            {"dev_nodes": KFD, "user_groups": ["root"], "open_kfd": "EPERM", "container": True},
+            "NO_PERMISSION",
+            "--device",
+        ),
+        (
+            {"dev_nodes": {}, "amdgpu_module_loaded": True, "container": True},
+            "DEVICE_NODE_MISSING",
+            "--device=/dev/kfd",
+        ),
         ({"dev_nodes": {}, "amdgpu_module_loaded": False}, "DRIVER_NOT_LOADED", "modprobe"),
-        ({"dev_nodes": {}, "amdgpu_module_loaded": False, "secure_boot": True}, "DRIVER_NOT_LOADED_SECURE_BOOT", "sign"),
+        (
+            {"dev_nodes": {}, "amdgpu_module_loaded": False, "secure_boot": True},
+            "DRIVER_NOT_LOADED_SECURE_BOOT",
+            "sign",
+        ),
         ({"dev_nodes": OPEN, "user_groups": [], "amdgpu_module_loaded": True}, "DRIVER_DOES_NOT_ENUMERATE", "rocminfo"),
     ],
 )
@@ -212,7 +236,8 @@ def test_a_listed_target_that_fails_is_not_called_missing():
 def test_the_usual_override_is_named_on_linux_only(name, arch, value):
     card, failed = device(name=name, arch=arch), launch(False)
     on = {
-        system: said(rocm(system, card, arch_list=PROJECT_BUILD, launch_probe=failed)) for system in (LINUX, WINDOWS, WSL)
+        system: said(rocm(system, card, arch_list=PROJECT_BUILD, launch_probe=failed))
+        for system in (LINUX, WINDOWS, WSL)
     }
     assert f"hsa_override_gfx_version={value}" in on[LINUX] and "unsupported" in on[LINUX]
     assert "hsa_override" not in on[WINDOWS] + on[WSL]
@@ -248,7 +273,9 @@ def test_an_integrated_gpu_that_fails_matters_only_when_it_is_first(order):
 
 
 def test_a_mask_in_force_is_translated_when_it_names_another_order():
-    probe = rocm(WINDOWS, device(**IGPU), device(1), env={"HIP_VISIBLE_DEVICES": "1,0"}, launch_probe=launch(False, True))
+    probe = rocm(
+        WINDOWS, device(**IGPU), device(1), env={"HIP_VISIBLE_DEVICES": "1,0"}, launch_probe=launch(False, True)
+    )
     assert "hip_visible_devices=0" in said(probe)
 
 
@@ -335,7 +362,10 @@ def test_the_real_target_by_pci_bus_when_the_name_does_not_tell():
         ({"env": {"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": "a:1"}}, "ALLOCATOR_NAMES_MIXED"),
         ({"env_changed": {"HIP_VISIBLE_DEVICES": {"start": None, "now": "0"}}}, "VARIABLES_SET_LATE"),
         ({"env_changed": {"OMP_NUM_THREADS": {"start": None, "now": "4"}}}, None),
-        ({"import_errors": {"trl": "module 'torch.distributed' has no attribute 'is_initialized'"}}, "DISTRIBUTED_ABSENT"),
+        (
+            {"import_errors": {"trl": "module 'torch.distributed' has no attribute 'is_initialized'"}},
+            "DISTRIBUTED_ABSENT",
+        ),
         ({"import_errors": {"transformers": "ImportError: torch>=2.5 is required"}}, "LIBRARY_IMPORT_FAILED"),
         ({"torch_version": "2.3.1+rocm6.0"}, "TORCH_TOO_OLD"),
         ({"torch_version": "2.9.0a0+git1234abc"}, None),
@@ -349,7 +379,10 @@ def test_the_real_target_by_pci_bus_when_the_name_does_not_tell():
         ({"capacity": {"disk_free_bytes": 2**31}}, "LOW_DISK"),
         ({"gpus": [{"name": "x", "link": {"current_link_width": "4", "max_link_width": "8"}}]}, "PCIE_NARROW"),
         ({"gpus": [{"name": "x", "link": {"current_link_width": "8", "max_link_width": "8"}}]}, None),
-        ({"runtime": {"loaded": ["/opt/rocm/lib/libamdhip64.so.7"], "own": ["/v/libamdhip64.so.7"]}}, "RUNTIME_SHADOWED"),
+        (
+            {"runtime": {"loaded": ["/opt/rocm/lib/libamdhip64.so.7"], "own": ["/v/libamdhip64.so.7"]}},
+            "RUNTIME_SHADOWED",
+        ),
         ({"runtime": {"loaded": ["/v/libamdhip64.so.7"], "own": ["/v/libamdhip64.so.7"]}}, None),
     ],
 )

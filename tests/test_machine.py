@@ -26,7 +26,14 @@ AMD_CARD = {"class": "0x030000", "vendor": "0x1002", "device": "0x73df", "revisi
 
 
 def test_an_amd_card_is_named_by_id_and_revision(tmp_path):
-    pci(tmp_path, "0000:03:00.0", **AMD_CARD, current_link_width="8", max_link_width="16", mem_info_vram_total="12868124672")
+    pci(
+        tmp_path,
+        "0000:03:00.0",
+        **AMD_CARD,
+        current_link_width="8",
+        max_link_width="16",
+        mem_info_vram_total="12868124672",
+    )
     pci(tmp_path, "0000:00:02.0", **{"class": "0x060400", "vendor": "0x1002", "device": "0x1111", "revision": "0x00"})
     put(tmp_path / "usr/share/libdrm", **{"amdgpu.ids": "73DF,\tC0,\tAMD Other\n73DF,\tC1,\tAMD Radeon RX 6700 XT\n"})
     (gpu,) = linux.describe(tmp_path)["gpus"]
@@ -69,7 +76,6 @@ def test_kfd_topology_is_not_changed_by_an_override(tmp_path):
 
 
 def test_rights_modules_secure_boot_and_container(tmp_path):
-    put(tmp_path, dev__kfd="", sys__module__amdgpu__version="6.12.12\n", run__=".") if False else None
     put(tmp_path, dev__kfd="")
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
     (tmp_path / "dev/kfd").chmod(0o660)
@@ -100,7 +106,12 @@ def test_this_machine_is_described():
 CARD_ID = "PCI\\VEN_1002&DEV_73FF&SUBSYS_E4451DA2&REV_C7\\6&2b8e0b0a&0&00000019"
 ANSWER = {
     "video": [
-        {"Name": "AMD Radeon RX 6600", "PNPDeviceID": CARD_ID, "DriverVersion": "32.0.21025.1024", "ConfigManagerErrorCode": 0},
+        {
+            "Name": "AMD Radeon RX 6600",
+            "PNPDeviceID": CARD_ID,
+            "DriverVersion": "32.0.21025.1024",
+            "ConfigManagerErrorCode": 0,
+        },
         {"Name": "Parsec Virtual Display Adapter", "PNPDeviceID": "ROOT\\DISPLAY\\0000", "ConfigManagerErrorCode": 0},
     ],
     "link": {CARD_ID: {"CurrentLinkWidth": 4, "MaxLinkWidth": 8}},

@@ -11,7 +11,8 @@ from bs4 import BeautifulSoup
 
 from rocmlab import findings, outline, report, results, sections, words
 
-OUTSIDE = re.compile(r"https?:|[\"'(]//|@import|url\(|<script|javascript:|<iframe", re.IGNORECASE)
+# An address in the text (an install command) asks for nothing; in an attribute or a style sheet it would.
+OUTSIDE = re.compile(r"=\s*[\"']?https?:|[\"'(]//|@import|url\(|<script|javascript:|<iframe", re.IGNORECASE)
 
 
 def soup(path: Path) -> BeautifulSoup:

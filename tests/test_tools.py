@@ -102,7 +102,10 @@ def test_colours_in_a_pipe(tmp_path):
         ("[ 5.1] Loading of unsigned module is rejected", "DRIVER_NOT_LOADED_SECURE_BOOT"),
         ("modprobe: ERROR: could not insert 'amdgpu': Key was rejected by service", "DRIVER_NOT_LOADED_SECURE_BOOT"),
         ("Lockdown: modprobe: unsigned module loading is restricted", "DRIVER_NOT_LOADED_SECURE_BOOT"),
-        ("amdgpu: module verification failed: signature and/or required key missing - tainting kernel", "DRIVER_NOT_LOADED"),
+        (
+            "amdgpu: module verification failed: signature and/or required key missing - tainting kernel",
+            "DRIVER_NOT_LOADED",
+        ),
         ("[ 5.1] amdgpu: probe of 0000:03:00.0 failed with error -22", "DRIVER_NOT_LOADED"),
     ],
 )
@@ -143,8 +146,16 @@ def test_smi_tables_by_unit_not_by_column(tmp_path, text, temp, power, sclk, use
 
 def test_smi_json_of_three_releases(tmp_path):
     old = {"card0": {"Temperature (Sensor edge) (c)": "55.0", "Average Graphics Package Power (W)": "99.0"}}
-    apu = {"card0": {"Current Socket Graphics Package Power (W)": "7.0", "sclk clock speed:": "(801Mhz)", "GPU use (%)": "N/A"}}
-    new = {"gpu_data": [{"gpu": 0, "asic": {"market_name": "AMD Radeon RX 9070", "target_graphics_version": "gfx1201"}}]}
+    apu = {
+        "card0": {
+            "Current Socket Graphics Package Power (W)": "7.0",
+            "sclk clock speed:": "(801Mhz)",
+            "GPU use (%)": "N/A",
+        }
+    }
+    new = {
+        "gpu_data": [{"gpu": 0, "asic": {"market_name": "AMD Radeon RX 9070", "target_graphics_version": "gfx1201"}}]
+    }
     listed = [{"gpu": 1, "usage": {"gfx_activity": {"value": 7, "unit": "%"}}, "power": {"socket_power": "N/A"}}]
     rows = [smi.parse(json.dumps(one))["gpus"][0] for one in (old, apu, new, listed)]
     assert (rows[0]["temp_c"], rows[0]["power_w"]) == (55.0, 99.0)
@@ -210,11 +221,14 @@ def test_hipconfig_of_both_kinds(tmp_path):
 
 
 def test_rocm_sdk_and_friends(tmp_path):
-    text = "rocm==7.13.0\nrocm-sdk-core==7.13.0\nrocm-sdk-device-gfx1032==7.13.0\ngfx1030;gfx1032\nRan 20 tests in 3s\nFAILED (errors=1)\n"
+    text = "rocm==7.13.0\nrocm-sdk-core==7.13.0\nrocm-sdk-device-gfx1032==7.13.0\n"
+    text += "gfx1030;gfx1032\nRan 20 tests in 3s\nFAILED (errors=1)\n"
     found = answer(tmp_path, text)
     assert found["numbers"] == {"complete": True, "targets": 2, "packages": 3, "tests": 20, "tests_passed": False}
     assert hip_tools.agents("gfx000\ngfx1036\ngfx1032\n") == ["gfx1036", "gfx1032"]
-    trace = 'Traceback (most recent call last):\n  File "/opt/rocm/bin/rocm_agent_enumerator", line 9\nPermissionError: x\n'
+    trace = (
+        'Traceback (most recent call last):\n  File "/opt/rocm/bin/rocm_agent_enumerator", line 9\nPermissionError: x\n'
+    )
     assert answer(tmp_path, trace)["verdict"] == "TOOL_FAILED"
 
 
@@ -223,7 +237,9 @@ def test_inventories(tmp_path):
     env += "OS: Windows 11\nIs CUDA available: True\nGPU models and configuration: AMD Radeon RX 6600 (gfx1032)\n"
     parsed = inventories.collect_env(env)
     assert parsed["gpus"] == [{"name": "AMD Radeon RX 6600", "arch": "gfx1032"}] and parsed["cuda"] is None
-    two = env.replace("configuration: AMD Radeon RX 6600 (gfx1032)", "configuration: \nGPU 0: A (gfx1032)\nGPU 1: B (gfx1100)")
+    two = env.replace(
+        "configuration: AMD Radeon RX 6600 (gfx1032)", "configuration: \nGPU 0: A (gfx1032)\nGPU 1: B (gfx1100)"
+    )
     assert [one["arch"] for one in inventories.collect_env(two)["gpus"]] == ["gfx1032", "gfx1100"]
     kfd = "[nodes/0/properties]\ngfx_target_version 0\n[nodes/1/properties]\ngfx_target_version 90402\n"
     assert "gfx942" in answer(tmp_path, kfd)["sentence"]
@@ -262,7 +278,18 @@ def test_debians_tools_without_a_card():
 
 # ---- every sample of the folder beside
 
-KINDS = ("rocminfo", "rocm-smi", "amd-smi", "hipinfo", "hipconfig", "clinfo", "collect_env", "rocm-sdk", "kfd", "amdsmi")
+KINDS = (
+    "rocminfo",
+    "rocm-smi",
+    "amd-smi",
+    "hipinfo",
+    "hipconfig",
+    "clinfo",
+    "collect_env",
+    "rocm-sdk",
+    "kfd",
+    "amdsmi",
+)
 KINDS += ("rocm-agent", "rocm-bootstrap")
 
 

@@ -15,16 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from rocmlab import idle, kernels, launches
+from rocmlab import device_time, idle, launches, trace_judge
 from rocmlab.calls import ACTIVITIES
 from rocmlab.readers import traces
-from rocmlab.readers.traces import TICKS, Trace
-from rocmlab.timeline import STEPS, Timeline, Window, rank, share, us
-
-TOP = 10
-
-# Conventions, reported beside the numbers: a device this busy is the limit; a cause that explains this much of idle.
-DEVICE_BOUND_PCT, HOST_BOUND_PCT, MAIN_CAUSE_PCT = 85, 25, 60
+from rocmlab.readers.traces import Trace
+from rocmlab.timeline import STEPS, Timeline, Window, share, us
 
 CATEGORIES = {
     "op": (traces.OP,),
@@ -54,13 +49,13 @@ def measure(trace: Trace, asked: str = "auto") -> dict[str, Any]:
         "platform": _platform(line),
         "devices": len(line.devices),
         "window": _window(line, window),
-        "all_kernels": _kernel_times(line, np.arange(len(line.rows))),
+        "all_kernels": device_time.kernel_times(line, np.arange(len(line.rows))),
         "launches_in_file": len(line.launches),
     }
     if window is None:
-        return found | verdict(found)
+        return found | trace_judge.verdict(found)
     found |= host_only(line, window) if not len(line.rows) else in_window(line, window)
-    found |= verdict(found)
+    found |= trace_judge.verdict(found)
     return found | {"steps": steps(line)}
 
 
@@ -113,10 +108,10 @@ def in_window(line: Timeline, window: Window) -> dict[str, Any]:
     why = idle.causes(line, gaps)
     path = idle.critical_path(line, window, gaps, main)
     return {
-        "device_events": _device_events(line, gaps.events),
-        **_busy(line, window, gaps),
-        "kernel_us": _kernel_times(line, gaps.events),
-        "idle_us": _idle(gaps, window),
+        "device_events": device_time.numbers(line, gaps.events),
+        **device_time.busy(line, window, gaps),
+        "kernel_us": device_time.kernel_times(line, gaps.events),
+        "idle_us": device_time.idle_time(gaps, window),
         "launch_delay_us": launches.delays(line, gaps.events),
         "launches": launches.launches(line, window, main),
         "replays": launches.replays(line, window),
@@ -124,72 +119,13 @@ def in_window(line: Timeline, window: Window) -> dict[str, Any]:
         "idle_why_us": {cause: us(ticks) for cause, ticks in why.most_common()},
         **_starved(line, window, gaps, why),
         "host_exclusive_pct": _host(line, window, main),
-        "libraries": _libraries(line, gaps.events),
-        "top_kernels": _top(line, gaps.events),
+        "libraries": device_time.libraries(line, gaps.events),
+        "top_kernels": device_time.top_kernels(line, gaps.events),
         "sync": launches.syncs(line, window, gaps.events),
         "waits": launches.waits(line, window),
         "critical_path_us": {part: us(ticks) for part, ticks in path.most_common()},
         "critical_path_pct": _path_shares(path, window),
         "no_launch_ops": launches.idle_operators(line, window),
-    }
-
-
-def _device_events(line: Timeline, events: np.ndarray) -> dict[str, int]:
-    cats = line.trace.cat[line.rows[events]]
-    return {
-        "n": len(events),
-        "kernels": int((cats == traces.KERNEL).sum()),
-        "memcpy": int((cats == traces.COPY).sum()),
-        "memset": int((cats == traces.FILL).sum()),
-        "linked": int(line.linked[events].sum()),
-        "streams": len(np.unique(line.trace.stream[line.rows[events]])),
-        "same_stream_overlaps": line.overlaps,
-        "outside": int(line.kernel.sum() - line.kernel[events].sum()),
-    }
-
-
-def _busy(line: Timeline, window: Window, gaps: idle.Gaps) -> dict[str, Any]:
-    events = gaps.events
-    lengths = np.minimum(line.raw_end[events], window.end) - np.maximum(line.start[events], window.begin)
-    unlinked = idle.union(line, window, events[~line.linked[events]])
-    return {
-        "busy_us": us(gaps.busy),
-        "busy_pct": share(gaps.busy, window.length),
-        "device_time_sum_us": us(lengths.sum()),
-        "overlap_factor": round(float(lengths.sum()) / gaps.busy, 3) if gaps.busy else None,
-        "unlinked_busy_us": us(unlinked),
-        "unlinked_busy_pct": share(unlinked, gaps.busy),
-    }
-
-
-def _kernel_times(line: Timeline, events: np.ndarray) -> dict[str, Any]:
-    mine = events[line.kernel[events]]
-    lengths = line.raw_end[mine] - line.start[mine]
-    gemm = lengths[[kernels.is_gemm(line.trace.called(row)) for row in line.rows[mine]]] if len(mine) else lengths
-    return {
-        "n": len(mine),
-        "sum": us(lengths.sum()),
-        "mean": us(lengths.mean()) if len(mine) else None,
-        "median": rank(lengths, 0.5),
-        "p90": rank(lengths, 0.9),
-        "max": rank(lengths, 1),
-        "share_below_10us": round(float((lengths < 10 * TICKS).mean()), 3) if len(mine) else None,
-        "gemm_mean": us(gemm.mean()) if len(gemm) else None,
-    }
-
-
-def _idle(gaps: idle.Gaps, window: Window) -> dict[str, Any]:
-    counted = idle.counted(gaps.inner)
-    return {
-        "total": us(window.length - gaps.busy),
-        "lead": us(gaps.lead),
-        "tail": us(gaps.tail),
-        "inner": us(gaps.inner.sum()),
-        "gaps": len(counted),
-        "gaps_ge_10us": int((counted >= 10 * TICKS).sum()),
-        "median_gap": rank(counted, 0.5),
-        "p90_gap": rank(counted, 0.9),
-        "max_gap": rank(counted, 1),
     }
 
 
@@ -205,7 +141,7 @@ def _starved(line: Timeline, window: Window, gaps: idle.Gaps, why: Counter[str])
     }
     parts["dispatch"] = starved - sum(parts.values())
     total = window.length - gaps.busy
-    main = starved >= HOST_BOUND_PCT / 100 * window.length and starved >= MAIN_CAUSE_PCT / 100 * total and starved > 0
+    main = starved >= trace_judge.HOST_BOUND_PCT / 100 * window.length and starved >= trace_judge.MAIN_CAUSE_PCT / 100 * total and starved > 0
     return {
         "starved_us": us(starved),
         "starved_pct_of_window": share(starved, window.length),
@@ -220,43 +156,6 @@ def _host(line: Timeline, window: Window, thread: int | None) -> dict[str, float
         return {}
     spent = line.clock(thread).spent(np.array([window.begin]), np.array([window.end]))
     return {ACTIVITIES[i]: share(ticks, window.length) for i, ticks in enumerate(spent.tolist()) if ticks}
-
-
-def _by_name(line: Timeline, events: np.ndarray) -> list[tuple[str, str, int, int]]:
-    """Return (name, library, number, ticks) of the device events, whole lengths, by name."""
-    trace = line.trace
-    rows = line.rows[events]
-    lengths = line.raw_end[events] - line.start[events]
-    found = []
-    for cat, fixed in ((traces.KERNEL, None), (traces.COPY, "memcpy"), (traces.FILL, "memset")):
-        mine = trace.cat[rows] == cat
-        numbers, inverse = np.unique(trace.name[rows[mine]], return_inverse=True)
-        ticks = np.zeros(len(numbers), dtype=np.int64)
-        np.add.at(ticks, inverse, lengths[mine])
-        counts = np.bincount(inverse, minlength=len(numbers))
-        for number, n, length in zip(numbers.tolist(), counts.tolist(), ticks.tolist(), strict=True):
-            name = trace.names[number]
-            found.append((name, fixed or kernels.library(name), n, length))
-    return found
-
-
-def _libraries(line: Timeline, events: np.ndarray) -> dict[str, dict[str, Any]]:
-    numbers: Counter[str] = Counter()
-    lengths: Counter[str] = Counter()
-    for _, library, n, ticks in _by_name(line, events):
-        numbers[library] += n
-        lengths[library] += ticks
-    whole = sum(lengths.values())
-    return {name: {"n": numbers[name], "us": us(t), "pct": share(t, whole)} for name, t in lengths.most_common()}
-
-
-def _top(line: Timeline, events: np.ndarray) -> list[dict[str, Any]]:
-    rows = sorted(_by_name(line, events), key=lambda row: -row[3])
-    whole = sum(row[3] for row in rows)
-    return [
-        {"name": name, "library": library, "n": n, "us": us(ticks), "pct": share(ticks, whole)}
-        for name, library, n, ticks in rows[:TOP]
-    ]
 
 
 def _path_shares(path: Counter[str], window: Window) -> dict[str, float]:
@@ -301,38 +200,8 @@ def _step(line: Timeline, row: int) -> dict[str, Any]:
     found["device_busy_in_span_us"], found["busy_in_span_pct"] = inside["busy_us"], inside["busy_pct"]
     keys = ("idle_us", "idle_why_us", "starved_us", "starved_pct_of_window", "starved_by_us", "queue", "cause")
     found |= {key: inside[key] for key in (*keys, "critical_path_pct")}
-    return found | {"verdict": verdict(_outer(line) | inside)["verdict"]}
+    return found | {"verdict": trace_judge.verdict(_outer(line) | inside)["verdict"]}
 
 
 def _outer(line: Timeline) -> dict[str, Any]:
     return {"quirks": _quirks(line), "launches_in_file": len(line.launches), "truncated": False, "window": {}}
-
-
-def verdict(found: dict[str, Any]) -> dict[str, Any]:
-    """Return {verdict, why}: HOST_BOUND, DEVICE_BOUND, DEVICE_GAPS, MIXED, INCOMPLETE or NO_DEVICE_DATA; `why` says which
-    rule an INCOMPLETE comes from."""
-    code, why = _rule(found)
-    return {"verdict": code, "why": why}
-
-
-def _rule(found: dict[str, Any]) -> tuple[str, str | None]:
-    if found["truncated"]:
-        return "INCOMPLETE", "CUT"
-    if "all_kernels" in found and "dev" in found["categories"] and not found["categories"]["dev"]:
-        return "NO_DEVICE_DATA", None
-    if found["window"] is None:
-        return "INCOMPLETE", "NO_WINDOW"
-    if found["quirks"]["launch_without_device_event"] * 2 > found["launches_in_file"]:
-        return "INCOMPLETE", "LAUNCHES_WITHOUT_KERNELS"
-    if found["busy_pct"] >= DEVICE_BOUND_PCT:
-        return "DEVICE_BOUND", None
-    if found["unlinked_busy_us"] * 2 > found["busy_us"]:
-        return "INCOMPLETE", "UNLINKED"
-    if found["cause"]:
-        return "HOST_BOUND", None
-    idle_us, why = found["idle_us"]["total"], found["idle_why_us"]
-    if why.get("unexplained_wait", 0) >= MAIN_CAUSE_PCT / 100 * idle_us:
-        return "INCOMPLETE", "SLICE"
-    if why.get("graph_internal", 0) + why.get("queued", 0) >= MAIN_CAUSE_PCT / 100 * idle_us:
-        return "DEVICE_GAPS", None
-    return "MIXED", None

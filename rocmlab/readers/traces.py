@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rocmlab.readers import repair
+from rocmlab.readers import Evidence, Reading, repair
 
 # Categories of events, as Kineto names them now, and as it did until 2022 (Operator, Kernel, Memcpy, Runtime).
 OP, MARK, PYTHON, CALL, KERNEL, COPY, FILL, OVERHEAD, GPU_MARK, SPAN, OTHER = range(11)
@@ -42,6 +42,14 @@ FAR_US = 1e11  # 28 hours: an event longer than this, or further away from the o
 
 DIRECTIONS = {"htod": "HtoD", "dtoh": "DtoH", "dtod": "DtoD", "htoh": "HtoH", "ptop": "PtoP"}
 HIP_KINDS = {"0": "HtoH", "1": "HtoD", "2": "DtoH", "3": "DtoD"}  # hipMemcpyKind, hip_runtime_api.h
+LISTED = re.compile(rb'^\[\s*\{[^\[\]]{0,4096}"ph"\s*:\s*"[A-Za-z]"')
+HEADER = re.compile(rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds|displayTimeUnit)"')
+# What an answer carries of the metrics besides its flat numbers.
+SHOWN = (
+    "window", "categories", "device_events", "kernel_us", "idle_us", "idle_why_us", "starved_by_us", "launch_delay_us",
+    "launches", "queue", "host_exclusive_pct", "libraries", "top_kernels", "sync", "waits", "critical_path_us",
+    "critical_path_pct", "no_launch_ops", "aten_ops", "steps",
+)  # fmt: skip
 PYTHON_NAME = re.compile(r"\.pyc?\(\d+\)|^<built-in |^<frozen |^nn\.Module: |\(\d+\): ")
 
 
@@ -259,3 +267,28 @@ def _direction(name: str, kind: Any) -> str:
     if said or not name.startswith("Memcpy"):
         return said or ""
     return DIRECTIONS.get(name[7:11].lower(), "")
+
+
+def recognise(evidence: Evidence) -> bool:
+    """Tell whether this is a Chrome trace of torch.profiler, by its content, packed or not, whole or not."""
+    head = evidence.head
+    if head.startswith(repair.GZIP):
+        head = repair.unpacked(head)[0]
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head.startswith(b"["):
+        return bool(LISTED.search(head))
+    if not head.startswith(b"{"):
+        return False
+    if repair.EVENTS_KEY.search(head):
+        return True
+    return bool(HEADER.search(head[:4096])) and bool(repair.EVENTS_KEY.search(repair.unpacked(evidence.data)[0]))
+
+
+def read(evidence: Evidence) -> Reading:
+    """Judge a trace in the window that was asked for."""
+    from rocmlab import profiler, trace_judge
+
+    metrics = profiler.measure(load(evidence.path), evidence.window)
+    numbers, found = trace_judge.judge(metrics)
+    shown = {key: metrics[key] for key in SHOWN if key in metrics}
+    return Reading("trace", numbers=numbers, findings=found, extra={"cause": metrics.get("cause"), "metrics": shown})

@@ -1,7 +1,7 @@
 """What does this host call do: launch, wait, copy, allocate, load code? For HIP and CUDA alike, by name.
 
-Names are those of hip_runtime_api.h and of the CUDA runtime and driver API. ROCm has no sync events in a trace: a blocking
-copy is one call (hipMemcpyWithStream), where CUDA shows cudaMemcpyAsync and cudaStreamSynchronize.
+Names are those of hip_runtime_api.h and of the CUDA runtime and driver API. ROCm has no sync events in a trace: a
+blocking copy is one call (hipMemcpyWithStream), where CUDA shows cudaMemcpyAsync and cudaStreamSynchronize.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ KINDS = (
     ("copy_api", r"^(?:hip|cuda|cu)(?:Memcpy|Memset)\w*Async"),
     ("sync_api", r"^(?:hip|cuda|cu)Memcpy"),
     ("copy_api", r"^(?:hip|cuda|cu)Memset"),
-    ("alloc_api", r"^(?:hip|cuda|cu)\w*(?:Malloc|Free|MemAlloc|MemCreate|MemMap|HostAlloc|HostRegister|MemRelease|MemUnmap)"),
+    (
+        "alloc_api",
+        r"^(?:hip|cuda|cu)\w*(?:Malloc|Free|MemAlloc|MemCreate|MemMap|HostAlloc|HostRegister|MemRelease|MemUnmap)",
+    ),
     ("module_load_api", r"^(?:hip|cuda|cu)(?:Module|Library)(?:Load|Get)|^hiprtc|^nvrtc"),
 )
 COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)

@@ -1,7 +1,7 @@
 """Which library brought this kernel, going by its name?
 
-`library("Cijk_Alik_Bljk_HHS_BH_UserArgs_MT64x64")` is "hipBLASLt". It names the kernel's library, never the API that was
-called: MIOpen launches kernels of composable kernel. A name that fits nothing is "other", and its share is shown.
+`library("Cijk_Alik_Bljk_HHS_BH_UserArgs_MT64x64")` is "hipBLASLt". It names the kernel's library, never the API that
+was called: MIOpen launches kernels of composable kernel. A name that fits nothing is "other", and its share is shown.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 OTHER = "other"
 BARE = "Triton (other)"
 
-# First match wins. Sources: the naming schemes of Tensile and TensileLite (Cijk_, with _UserArgs since hipBLASLt), AOTriton,
-# composable kernel, MIOpen's kernel sources, inductor (triton_poi_, _red_, _per_, _tem_), ROCclr's blit kernels.
+# First match wins. Sources: the naming schemes of Tensile and TensileLite (Cijk_, with _UserArgs since hipBLASLt),
+# AOTriton, composable kernel, MIOpen's kernel sources, inductor (triton_poi_, _red_, _per_, _tem_), ROCclr's blit kernels.
 PATTERNS = (
     ("memcpy", r"^Memcpy |rocclr_copyBuffer|rocclr_copyImage"),
     ("memset", r"^Memset |rocclr_fillBuffer|rocclr_fillImage"),
@@ -22,7 +22,10 @@ PATTERNS = (
     ("rocBLAS", r"rocblas_|rocblas::"),
     ("AOTriton", r"^attn_fwd|bwd_kernel_(?:dk_dv|dq|fuse)|^bwd_preprocess"),
     ("AITER", r"aiter"),
-    ("vLLM/SGLang custom", r"vllm|sgl_|sgl::|paged_attention|rotary_embedding|store_kvcache|resolve_future_token|clamp_position"),
+    (
+        "vLLM/SGLang custom",
+        r"vllm|sgl_|sgl::|paged_attention|rotary_embedding|store_kvcache|resolve_future_token|clamp_position",
+    ),
     ("CK", r"^_ZN2ck|ck_tile|(?<![\w])ck::|kernel_grouped_conv"),
     (
         "MIOpen",

@@ -71,10 +71,12 @@ def _quirks(line: Timeline) -> dict[str, int]:
 
 
 def _platform(line: Timeline) -> str | None:
-    """Return hip or cuda, as the names of the runtime calls say; None without any."""
+    """Return hip or cuda, as the names of the runtime calls or else of the devices say; None without any."""
     names = {line.trace.names[number] for number in np.unique(line.trace.name[line.calls]).tolist()}
-    found = [kind for kind in ("hip", "cuda") if any(name.startswith((kind, kind[:2])) for name in names)]
-    return found[0] if found else None
+    names |= {str(device.get("name")) for device in line.trace.devices}
+    if any(name.startswith(("hip", "AMD")) for name in names):
+        return "hip"
+    return "cuda" if any(name.startswith(("cu", "NVIDIA")) for name in names) else None
 
 
 def _window(line: Timeline, window: Window | None) -> dict[str, Any] | None:
@@ -141,13 +143,12 @@ def _starved(line: Timeline, window: Window, gaps: idle.Gaps, why: Counter[str])
     }
     parts["dispatch"] = starved - sum(parts.values())
     total = window.length - gaps.busy
-    main = starved >= trace_judge.HOST_BOUND_PCT / 100 * window.length and starved >= trace_judge.MAIN_CAUSE_PCT / 100 * total and starved > 0
     return {
         "starved_us": us(starved),
         "starved_pct_of_window": share(starved, window.length),
         "starved_pct_of_idle": share(starved, total),
         "starved_by_us": {part: us(ticks) for part, ticks in parts.items()},
-        "cause": max(parts, key=parts.__getitem__).upper() if main else None,
+        "cause": trace_judge.cause(parts, window.length, total),
     }
 
 

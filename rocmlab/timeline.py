@@ -73,10 +73,10 @@ def rank(values: np.ndarray, q: float) -> float | None:
 class Timeline:
     """One device of a trace: its events by start, and the calls that launched them.
 
-    Arrays by device event: `rows` (index in the trace), `start`, `end` (cut where an event runs over the next one of its
-    stream), `raw_end` (as recorded), `kernel`, `call` (index of the launching call, -1 unknown), `linked`, `is_launch`,
-    `call_start`, `submitted` (when the work was handed over: the end of a launch call, the begin of a copy, which may
-    block until it is done).
+    Arrays by device event: `rows` (index in the trace), `start`, `end` (cut where an event runs over the next one of
+    its stream), `raw_end` (as recorded), `kernel`, `call` (index of the launching call, -1 unknown), `linked`,
+    `is_launch`, `call_start`, `submitted` (when the work was handed over: the end of a launch call, the begin of a
+    copy, which may block until it is done).
     """
 
     def __init__(self, trace: Trace, device: int | None = None) -> None:

@@ -40,8 +40,7 @@ NOTES = {
 
 
 def verdict(found: dict[str, Any]) -> dict[str, Any]:
-    """Return {verdict, why}: HOST_BOUND, DEVICE_BOUND, DEVICE_GAPS, MIXED, INCOMPLETE or NO_DEVICE_DATA; `why` says which
-    rule an INCOMPLETE comes from."""
+    """Return {verdict, why}; `why` names the rule that an INCOMPLETE comes from."""
     code, why = _rule(found)
     return {"verdict": code, "why": why}
 
@@ -67,6 +66,13 @@ def _rule(found: dict[str, Any]) -> tuple[str, str | None]:
     if why.get("graph_internal", 0) + why.get("queued", 0) >= MAIN_CAUSE_PCT / 100 * idle_us:
         return "DEVICE_GAPS", None
     return "MIXED", None
+
+
+def cause(parts: dict[str, int], window: int, idle: int) -> str | None:
+    """Return what of the host a HOST_BOUND window waited for, the largest part; None where the host is not the limit."""
+    starved = sum(parts.values())
+    limit = max(HOST_BOUND_PCT / 100 * window, MAIN_CAUSE_PCT / 100 * idle)
+    return max(parts, key=parts.__getitem__).upper() if starved and starved >= limit else None
 
 
 def judge(metrics: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
@@ -177,12 +183,14 @@ def _notes(metrics: dict[str, Any], words: dict[str, Any]) -> list[Finding]:
         found.append(finding("REPAIRED", numbers={"repaired_events": words["repaired_events"]}))
     if "busy_us" not in metrics:
         return found
-    if metrics["device_events"]["same_stream_overlaps"]:
-        found.append(finding("OVERLAPS_CLIPPED", numbers={"overlaps": metrics["device_events"]["same_stream_overlaps"]}))
-    if metrics["devices"] > 1:
-        found.append(finding("SEVERAL_DEVICES", numbers={"devices": metrics["devices"]}, device=metrics["window"]["device"]))
+    overlaps, devices = metrics["device_events"]["same_stream_overlaps"], metrics["devices"]
+    if overlaps:
+        found.append(finding("OVERLAPS_CLIPPED", numbers={"overlaps": overlaps}))
+    if devices > 1:
+        found.append(finding("SEVERAL_DEVICES", numbers={"devices": devices}, device=metrics["window"]["device"]))
     for code, key in NOTES.items():
-        if words[key]:
+        # What the verdict says already is not said again.
+        if words[key] >= 0.05 and not (code == "UNLINKED_DEVICE_TIME" and metrics["why"] == "UNLINKED"):
             found.append(finding(code, numbers={key: words[key]}, **words))
     if _launch_bound(metrics, words):
         found.append(finding("LAUNCH_BOUND", **words))

@@ -17,7 +17,7 @@ from typing import Any
 from rocmlab import findings
 
 # In the order in which they are asked; each has recognise() and read(). Cheap and certain ones first.
-MODULES = ("traces", "notebooks", "measurements", "records", "unknown")
+MODULES = ("traces", "key_averages", "rocprof", "notebooks", "measurements", "records", "unknown")
 
 HEAD_BYTES = 1 << 16
 

@@ -1,7 +1,7 @@
 """Which pieces of a damaged trace can still be used?
 
-`pieces(data)` cuts the bytes of a trace into one piece an event, without decoding them, also when the file is cut or is
-no valid JSON any more; `mended(piece)` repairs one event that does not decode. Nothing here ever raises for bad content.
+`pieces(data)` cuts the bytes of a trace into one piece an event, without decoding them, also when the file is cut or
+is no valid JSON any more; `mended(piece)` repairs one event that does not decode. Nothing here raises for bad content.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _name(raw: str) -> str:
 
 
 def unescaped(name: str) -> str:
-    r"""Give a Windows path back the backslashes that a writer left single: `lab<newline>ew.py(4)` is `lab\new.py(4)`."""
+    r"""Give a Windows path the backslashes back that a writer left single: `a<newline>ew.py(4)` is `a\new.py(4)`."""
     if not any(character in name for character in "\n\t\r\b\f") or not PATH_LIKE.search(name):
         return name
     return name.translate(LOST_BACKSLASH)

@@ -222,8 +222,8 @@ class _Columns:
         end = start + _ticks(joined["dur"], near)
         by_start = np.lexsort((-end, start))
         order = near[by_start]
-        details = {key: self._spread(key, fill)[order] for key, fill in DETAIL_DEFAULTS.items()}
-        columns = {key: joined[key][order].astype(np.int32) for key in ("cat", "name", "thread")}
+        details: dict[str, Any] = {key: self._spread(key, fill)[order] for key, fill in DETAIL_DEFAULTS.items()}
+        columns: dict[str, Any] = {key: joined[key][order].astype(np.int32) for key in ("cat", "name", "thread")}
         names = [repair.unescaped(name) for name in self.names]
         changed = [number for name, number in self.names.items() if name != names[number]]
         self.counts["repaired"] += int(np.isin(columns["name"], changed).sum())

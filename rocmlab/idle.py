@@ -40,7 +40,7 @@ class Gaps:
 
 def gaps(line: Timeline, window: Window) -> Gaps:
     """Return the union of all streams' events in the window and what it leaves open; lead and tail included."""
-    inside = np.flatnonzero((line.start < window.end) & (line.end > window.begin) | _instants(line, window))
+    inside = line.inside(window)
     begin = np.maximum(line.start[inside], window.begin)
     reached = np.maximum.accumulate(np.minimum(line.end[inside], window.end)) if len(inside) else begin
     before = np.concatenate([[window.begin], reached[:-1]]) if len(inside) else begin
@@ -60,10 +60,6 @@ def union(line: Timeline, window: Window | None, events: np.ndarray) -> int:
         return 0
     reached = np.concatenate([begin[:1], np.maximum.accumulate(end)[:-1]])
     return int((np.maximum(end, reached) - np.maximum(begin, reached)).clip(0).sum())
-
-
-def _instants(line: Timeline, window: Window) -> np.ndarray:
-    return (line.start == line.end) & (line.start >= window.begin) & (line.start <= window.end)
 
 
 def causes(line: Timeline, found: Gaps) -> Counter[str]:

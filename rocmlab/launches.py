@@ -91,15 +91,13 @@ def replays(line: Timeline, window: Window) -> dict[str, int]:
 
     A replay without any device event counts where another one has some: parts were not recorded, or came late.
     """
-    trace = line.trace
+    trace, rows = line.trace, starting(line, line.graph_launches, window)
+    events = np.flatnonzero(np.isin(line.call, rows))
+    found, first, counts = np.unique(line.call[events], return_index=True, return_counts=True)
     sizes: dict[str, list[int]] = {}
-    empty = 0
-    for row in starting(line, line.graph_launches, window).tolist():
-        events = np.flatnonzero(line.call == row)
-        if len(events):
-            sizes.setdefault(trace.called(line.rows[events[0]]), []).append(len(events))
-        else:
-            empty += 1
+    for event, size in zip(events[first].tolist(), counts.tolist(), strict=True):
+        sizes.setdefault(trace.called(line.rows[event]), []).append(size)
+    empty = len(rows) - len(found)
     short = sum(sum(size < max(alike) for size in alike) for alike in sizes.values())
     known = [size for alike in sizes.values() for size in alike]
     return {"short": short + (empty if known else 0), "fewest": min(known, default=0), "most": max(known, default=0)}

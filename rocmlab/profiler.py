@@ -105,29 +105,35 @@ def host_only(line: Timeline, window: Window) -> dict[str, Any]:
 
 def in_window(line: Timeline, window: Window) -> dict[str, Any]:
     """Return the metrics M2 to M12 of one window of a trace that has device events."""
-    gaps = idle.gaps(line, window)
-    main = launches.main_thread(line, window)
-    why = idle.causes(line, gaps)
-    path = idle.critical_path(line, window, gaps, main)
+    gaps, main = idle.gaps(line, window), launches.main_thread(line, window)
     return {
+        **split(line, window, gaps, main),
         "device_events": device_time.numbers(line, gaps.events),
-        **device_time.busy(line, window, gaps),
         "kernel_us": device_time.kernel_times(line, gaps.events),
-        "idle_us": device_time.idle_time(gaps, window),
         "launch_delay_us": launches.delays(line, gaps.events),
         "launches": launches.launches(line, window, main),
         "replays": launches.replays(line, window),
-        "queue": launches.queue(line, window, gaps.events),
-        "idle_why_us": {cause: us(ticks) for cause, ticks in why.most_common()},
-        **_starved(line, window, gaps, why),
-        "host_exclusive_pct": _host(line, window, main),
         "libraries": device_time.libraries(line, gaps.events),
         "top_kernels": device_time.top_kernels(line, gaps.events),
         "sync": launches.syncs(line, window, gaps.events),
         "waits": launches.waits(line, window),
+        "no_launch_ops": launches.idle_operators(line, window),
+    }
+
+
+def split(line: Timeline, window: Window, gaps: idle.Gaps, main: int | None) -> dict[str, Any]:
+    """Return how a window splits: busy and idle, idle by cause, the host's time, the critical path, the queue."""
+    why = idle.causes(line, gaps)
+    path = idle.critical_path(line, window, gaps, main)
+    return {
+        **device_time.busy(line, window, gaps),
+        "idle_us": device_time.idle_time(gaps, window),
+        "idle_why_us": {cause: us(ticks) for cause, ticks in why.most_common()},
+        **_starved(line, window, gaps, why),
+        "host_exclusive_pct": _host(line, window, main),
         "critical_path_us": {part: us(ticks) for part, ticks in path.most_common()},
         "critical_path_pct": _path_shares(path, window),
-        "no_launch_ops": launches.idle_operators(line, window),
+        "queue": launches.queue(line, window, gaps.events),
     }
 
 
@@ -184,9 +190,8 @@ def _step(line: Timeline, row: int) -> dict[str, Any]:
     found["aten_ops"] = int(process[trace.thread[operators]].sum())
     if not len(line.rows):
         return found
-    begun = line.linked & (line.call_start >= window.begin) & (line.call_start < window.end)
-    begun[begun] = process[trace.thread[line.call[begun]]]
-    events = np.flatnonzero(begun)
+    events = line.begun(window)
+    events = events[process[trace.thread[line.call[events]]]]
     waits = launches.starting(line, line.kind("sync_api"), window)
     spill = int(line.end[events].max()) - window.end if len(events) else 0
     found |= {
@@ -197,12 +202,7 @@ def _step(line: Timeline, row: int) -> dict[str, Any]:
         "spill_us": us(max(spill, 0)),
         "sync_calls": int(process[trace.thread[waits]].sum()),
     }
-    inside = in_window(line, window)
-    found["device_busy_in_span_us"], found["busy_in_span_pct"] = inside["busy_us"], inside["busy_pct"]
-    keys = ("idle_us", "idle_why_us", "starved_us", "starved_pct_of_window", "starved_by_us", "queue", "cause")
-    found |= {key: inside[key] for key in (*keys, "critical_path_pct")}
-    return found | {"verdict": trace_judge.verdict(_outer(line) | inside)["verdict"]}
-
-
-def _outer(line: Timeline) -> dict[str, Any]:
-    return {"quirks": _quirks(line), "launches_in_file": len(line.launches), "truncated": False, "window": {}}
+    inside = split(line, window, idle.gaps(line, window), launches.main_thread(line, window))
+    found["verdict"] = trace_judge.window_rule(inside)[0]
+    found["device_busy_in_span_us"], found["busy_in_span_pct"] = inside.pop("busy_us"), inside.pop("busy_pct")
+    return found | inside

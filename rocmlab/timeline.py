@@ -107,6 +107,24 @@ class Timeline:
         handed[self.linked] = self.call_start[self.linked]
         handed[self.is_launch] = trace.end[self.call[self.is_launch]]
         self.submitted = np.minimum(handed, self.start)
+        known = np.flatnonzero(self.linked)
+        self._by_call_start = known[np.argsort(self.call_start[known], kind="stable")]
+        self._calls_by_start = self.call_start[self._by_call_start]
+        self._reached = np.maximum.accumulate(self.end) if len(self.end) else self.end
+
+    def inside(self, window: Window) -> np.ndarray:
+        """Return the positions of the device events that run in the window, or stand in it without any length."""
+        first = int(np.searchsorted(self._reached, window.begin))
+        last = int(np.searchsorted(self.start, window.end, side="right"))
+        start, end = self.start[first:last], self.end[first:last]
+        running = (start < window.end) & (end > window.begin)
+        instant = (start == end) & (start >= window.begin)
+        return first + np.flatnonzero(running | instant)
+
+    def begun(self, window: Window) -> np.ndarray:
+        """Return the positions of the device events whose call starts in the window."""
+        first, last = np.searchsorted(self._calls_by_start, (window.begin, window.end))
+        return np.sort(self._by_call_start[first:last])
 
     def kind(self, activity: str) -> np.ndarray:
         """Return the rows of host calls of one activity, such as "sync_api", by start."""

@@ -48,12 +48,17 @@ def verdict(found: dict[str, Any]) -> dict[str, Any]:
 def _rule(found: dict[str, Any]) -> tuple[str, str | None]:
     if found["truncated"]:
         return "INCOMPLETE", "CUT"
-    if "all_kernels" in found and "dev" in found["categories"] and not found["categories"]["dev"]:
+    if not found["categories"]["dev"]:
         return "NO_DEVICE_DATA", None
     if found["window"] is None:
         return "INCOMPLETE", "NO_WINDOW"
     if found["quirks"]["launch_without_device_event"] * 2 > found["launches_in_file"]:
         return "INCOMPLETE", "LAUNCHES_WITHOUT_KERNELS"
+    return window_rule(found)
+
+
+def window_rule(found: dict[str, Any]) -> tuple[str, str | None]:
+    """Return the verdict on one window or step from its own metrics."""
     if found["busy_pct"] >= DEVICE_BOUND_PCT:
         return "DEVICE_BOUND", None
     if found["unlinked_busy_us"] * 2 > found["busy_us"]:

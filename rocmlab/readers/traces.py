@@ -33,6 +33,7 @@ CATEGORIES = {
     "trace": SPAN,
 }  # fmt: skip
 DEVICE = (KERNEL, COPY, FILL)
+DETAILED = (CALL, *DEVICE)
 
 BATCH = 20_000
 # Whole ticks of a microsecond: both the nanoseconds of durations and the steps of a double near 4e12 us (1/1024 us, in
@@ -188,10 +189,22 @@ class _Columns:
         self.parts["dur"].append(np.array([e.dur for e in kept], dtype=np.float64))
         self.parts["name"].append(np.array([self.names[e.name] for e in kept], dtype=np.int32))
         self.parts["thread"].append(np.array([self.threads[e.pid, e.tid] for e in kept], dtype=np.int32))
-        for at, (event, cat) in enumerate(zip(kept, cats, strict=True), self.length):
-            if event.args is not None and (cat == CALL or cat in DEVICE):
-                self._detail(at, event, event.args)
+        self._add_details(kept, cats)
         self.length += len(kept)
+
+    def _add_details(self, kept: list[Event], cats: list[int]) -> None:
+        """Take the arguments of calls and device events; those of operators are of no use here."""
+        mine = [(at, e.name, e.args) for at, (e, cat) in enumerate(zip(kept, cats, strict=True), self.length)
+                if cat in DETAILED and e.args is not None]  # fmt: skip
+        args = [a for _, _, a in mine]
+        self.details["at"] += [at for at, _, _ in mine]
+        self.details["correlation"] += [_whole(a.correlation, 0) for a in args]
+        self.details["device"] += [_whole(a.device, -1) for a in args]
+        streams = [a.hsa_queue if a.stream is None else a.stream for a in args]
+        self.details["stream"] += [self.streams[s if type(s) is int else str(s)] for s in streams]
+        self.details["direction"] += [
+            _direction(name, a.kind) if a.kind is not None or name.startswith("Memcpy") else "" for _, name, a in mine
+        ]
 
     def _unnamed(self, event: Event) -> int:
         """Tell categories apart by name where the file gives none, as torch writes it without Kineto."""
@@ -200,14 +213,6 @@ class _Columns:
         if PYTHON_NAME.search(event.name):
             return PYTHON
         return OP if "::" in event.name else MARK
-
-    def _detail(self, at: int, event: Event, args: Args) -> None:
-        stream = args.stream if args.stream is not None else args.hsa_queue
-        self.details["at"].append(at)
-        self.details["correlation"].append(_whole(args.correlation, 0))
-        self.details["device"].append(_whole(args.device, -1))
-        self.details["stream"].append(self.streams[str(stream)])
-        self.details["direction"].append(_direction(event.name, args.kind))
 
     def finish(self) -> Trace:
         """Sort by start, longest first, and count time in ticks from the first event."""
@@ -254,6 +259,8 @@ def _ticks(us: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _whole(value: Any, default: int) -> int:
     """Return a whole number of an argument, which may be missing, text, or nonsense."""
+    if type(value) is int and -(2**62) < value < 2**62:
+        return value
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):

@@ -186,7 +186,11 @@ def test_edge_5_stream_capture_has_launches_without_kernels():
 
 
 def test_edge_6_code_loading_in_the_first_launch_is_its_own_cause():
-    events = [make.call("hipLaunchKernel", 0, 6_000, 1), make.kernel(6_010, 6_020, 1), *make.launched(6_030, 6_041, 6_060, 2)]
+    events = [
+        make.call("hipLaunchKernel", 0, 6_000, 1),
+        make.kernel(6_010, 6_020, 1),
+        *make.launched(6_030, 6_041, 6_060, 2),
+    ]
     metrics = measured(events)
     assert metrics["launches"]["cold"] == {"n": 1, "us": 6000.0}
     assert (metrics["verdict"], metrics["cause"]) == ("HOST_BOUND", "CODE_LOAD")
@@ -195,7 +199,11 @@ def test_edge_6_code_loading_in_the_first_launch_is_its_own_cause():
 
 
 def test_edge_7_a_blocking_copy_was_handed_over_when_its_call_began():
-    events = [*make.launched(0, 12, 500, 1), make.call("hipMemcpyWithStream", 20, 640, 2, kind=2), make.copy(540, 600, 2)]
+    events = [
+        *make.launched(0, 12, 500, 1),
+        make.call("hipMemcpyWithStream", 20, 640, 2, kind=2),
+        make.copy(540, 600, 2),
+    ]
     metrics = measured(events)
     assert metrics["idle_why_us"] == {"queued": 40.0, "launch_latency": 7.0, "host:launch_api": 5.0}
     assert metrics["verdict"] == "DEVICE_BOUND"
@@ -235,7 +243,7 @@ def test_edge_10_the_critical_path_ends_with_what_finished_last():
 def test_edge_11_names_with_quotes_and_backslashes_survive():
     text = make.written([make.mark("STEP", 0, 100), *make.launched(10, 20, 60, 1)]).decode()
     trace = traces.load(text.replace('"STEP"', '"run "quoted" in C:\\work\\new 1"').encode())
-    assert "run \"quoted\" in C:\\work\\new 1" in trace.names
+    assert 'run "quoted" in C:\\work\\new 1' in trace.names
     assert (len(trace), trace.counts["repaired"], trace.counts["dropped"]) == (3, 1, 0)
 
 
@@ -344,7 +352,16 @@ def test_cpu_tensors_and_costly_waits_are_noted_when_they_cost_a_percent():
 # --- further cases beside the checkout
 
 
-OPEN = {"idle_why_us", "critical_path_us", "libraries", "names", "sync_ops", "copies", "no_launch_ops", "host_exclusive_pct"}
+OPEN = {
+    "idle_why_us",
+    "critical_path_us",
+    "libraries",
+    "names",
+    "sync_ops",
+    "copies",
+    "no_launch_ops",
+    "host_exclusive_pct",
+}
 
 
 def differences(expected, got, path=""):

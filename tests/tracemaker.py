@@ -29,7 +29,12 @@ def call(name: str, begin: float, end: float, correlation: int = 0, **args: Any)
 
 
 def kernel(
-    begin: float, end: float, correlation: int = 0, name: str = "void at::native::k<4>(int)", device: int = 1, **args: Any
+    begin: float,
+    end: float,
+    correlation: int = 0,
+    name: str = "void at::native::k<4>(int)",
+    device: int = 1,
+    **args: Any,
 ) -> Event:
     details = {"device": device, "stream": 0, "correlation": correlation, **args}
     return event("kernel", name, begin, end, args=details)

@@ -31,7 +31,7 @@ ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 NAME = re.compile(r'("name"\s*:\s*")(.*?)(?="\s*(?:,\s*"[\w ]{1,24}"\s*:|\}))', re.DOTALL)
 BARE_QUOTE = re.compile(r'(?<!\\)"')
 LOST_BACKSLASH = str.maketrans({"\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"})
-PATH_LIKE = re.compile(r"\.pyc?\(\d+\)|^[\w.-]+[\n\t\r\b\f\\][\w.-]+")
+PATH_LIKE = re.compile(r"\.pyc?\(\d+\)")
 
 
 class Document(msgspec.Struct, gc=False):

@@ -64,10 +64,10 @@ class Args(msgspec.Struct, gc=False):
 
 class Event(msgspec.Struct, gc=False):
     ph: str = ""
-    cat: str = ""
+    cat: str | None = ""
     name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
+    pid: int | float | str | None = None
+    tid: int | float | str | None = None
     ts: float | None = None
     dur: float | None = None
     args: Args | None = None
@@ -278,10 +278,7 @@ def _direction(name: str, kind: Any) -> str:
 
 def recognise(evidence: Evidence) -> bool:
     """Tell whether this is a Chrome trace of torch.profiler, by its content, packed or not, whole or not."""
-    head = evidence.head
-    if head.startswith(repair.GZIP):
-        head = repair.unpacked(head)[0]
-    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    head = repair.unpacked(evidence.head)[0].lstrip()
     if head.startswith(b"["):
         return bool(LISTED.search(head))
     if not head.startswith(b"{"):

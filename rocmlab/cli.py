@@ -34,8 +34,9 @@ def parser() -> argparse.ArgumentParser:
     report = verbs.add_parser("report", help="run the notebooks and build the page")
     report.add_argument("--arch", default="auto", help="gfx target that must be there, such as gfx1032 (default: auto)")
     report.add_argument("--name", help="name of the run folder in outputs/ (default: from the card)")
-    report.add_argument("--params", nargs="+", default=[], metavar="FILE", help="YAML files of overrides, in order")
-    report.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", dest="settings", help="single overrides")
+    many: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}  # given twice, both count
+    report.add_argument("--params", **many, metavar="FILE", help="YAML files of overrides, in order")
+    report.add_argument("--set", **many, metavar="KEY=VALUE", dest="settings", help="single overrides")
     report.add_argument("--only", help="notebooks to run, such as 01,03")
     report.add_argument("--from", dest="first", metavar="NN", help="run from this notebook on")
     report.add_argument("--fresh", action="store_true", help="move an earlier run of this name aside and start anew")

@@ -37,9 +37,7 @@ def messages() -> dict[str, dict[str, Any]]:
     return yaml.safe_load(text)
 
 
-def finding(
-    code: str, *, numbers: dict[str, Any] | None = None, variant: str | None = None, **words: Any
-) -> Finding:
+def finding(code: str, *, numbers: dict[str, Any] | None = None, variant: str | None = None, **words: Any) -> Finding:
     """Make one finding.
 
     `numbers` go into the answer (flat, unit in the key, null plus `<key>_reason` where unknown); `words` only fill
@@ -58,6 +56,8 @@ def finding(
 
 def say(found: Finding, lang: str = "en") -> Finding:
     """Return `{code, status, sentence, numbers, advice}` in one language; advice is "" where there is none."""
+    if "said" in found:  # read back from a findings.json: its words are not kept, only what was said
+        return {**{key: found[key] for key in ("code", "status", "numbers")}, **found["said"][lang]}
     entry = messages()[found["code"]]
     if found.get("variant"):
         entry = entry["variants"][found["variant"]]
@@ -73,7 +73,7 @@ def worst_first(found: list[Finding]) -> list[Finding]:
 
 
 def verdict(found: list[Finding]) -> tuple[str, str]:
-    """Return (code, status) of the worst finding; an answer counts even when it is ok, a note or headline never does."""
+    """Return (code, status) of the worst finding; an answer counts even when ok, a note or headline never does."""
     for one in worst_first(found):
         if one["sort"] == "answer" or (one["sort"] == "fault" and one["status"] != "ok"):
             return one["code"], one["status"]

@@ -121,9 +121,7 @@ def call(
     return Outcome(status, words, code, seconds, answer.get("result"), answer.get("error"), stdout, stderr)
 
 
-def run(
-    command: list[str], *, limit_s: float, env: dict[str, str], folder: Path
-) -> tuple[int | None, float, str, str]:
+def run(command: list[str], *, limit_s: float, env: dict[str, str], folder: Path) -> tuple[int | None, float, str, str]:
     """Run a command; return (exit code or None at the limit, seconds, stdout, stderr). Output goes by file, so that a
     child that floods or that leaves grandchildren holding its pipes cannot block us."""
     with Path(folder, "stdout").open("wb") as out, Path(folder, "stderr").open("wb") as err:

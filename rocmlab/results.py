@@ -66,7 +66,7 @@ class Run:
 
 def start(notebook: str, run_dir: str = "") -> Run:
     """Open the run folder for one notebook; without `run_dir` (JupyterLab) it is `outputs/interactive`."""
-    path = Path(run_dir) if run_dir else home() / "outputs" / INTERACTIVE
+    path = Path(run_dir).resolve() if run_dir else home() / "outputs" / INTERACTIVE
     for folder in FOLDERS:
         (path / folder).mkdir(parents=True, exist_ok=True)
     return Run(path, notebook, f"{time.time_ns()}")

@@ -15,22 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from rocmlab import findings
+from rocmlab.findings import Finding
 
 # In the order in which they are asked; each has recognise() and read(). Cheap and certain ones first.
-MODULES = ("traces", "key_averages", "rocprof", "notebooks", "measurements", "records", "unknown")
+MODULES = (
+    "traces", "probes", "key_averages", "rocprof", "notebooks", "measurements", "records", "unknown",
+)  # fmt: skip
 
 HEAD_BYTES = 1 << 16
 
 
 @dataclass
 class Reading:
-    """What a reader found: a kind, flat numbers with the unit in the key, findings, and a headline that is only said."""
+    """What a reader found: a kind, flat numbers with the unit in the key, findings, and a headline only said."""
 
     kind: str
     schema: str | None = None
     numbers: dict[str, Any] = field(default_factory=dict)
-    findings: list[findings.Finding] = field(default_factory=list)
-    headline: findings.Finding | None = None
+    findings: list[Finding] = field(default_factory=list)
+    headline: Finding | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -76,7 +79,7 @@ class Evidence:
 
 
 def decode(data: bytes) -> str:
-    """Decode text as tools really write it: UTF-8, UTF-16 with a mark (PowerShell redirects), else GBK, never raising."""
+    """Decode text as tools really write it: UTF-8, UTF-16 with a mark (PowerShell), else GBK; never raises."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")
     for encoding in ("utf-8-sig", "gbk"):

@@ -1,0 +1,297 @@
+"""How fast is text written, token by token, on the CPU and on the device under study?
+
+`measure(...)` and `check_text(...)` run in child processes (see isolate.call) and append their rows to the run's
+records as they go, so that a crash loses nothing. Arms are interleaved inside one process; times are stamps of tokens
+that have reached the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+from rocmlab import isolate, models, timing
+from rocmlab.results import Run
+
+SCHEMA = "rocmlab-generation-1"
+TEXT_SCHEMA = "rocmlab-greedy-check-1"
+STOP_RULE = "end token off, min = max new tokens, greedy"
+COLD_TOKENS = 8
+CLOCK = "perf_counter"
+
+
+def arms_of(subject: dict[str, Any], subject_dtype: str, cpu_dtype: str) -> tuple[list[dict], list[dict]]:
+    """Return (main arms, side arms): the CPU and, if there is one, the GPU; then each in the other usual dtypes.
+
+    The side arms make "like for like" (one dtype on both) and "best against best" possible.
+    """
+    cpu = {"arm": "cpu", "device": "cpu", "dtype": cpu_dtype}
+    if subject["device"] == "cpu":
+        return [cpu], []
+    gpu = {"arm": "gpu", "device": subject["device"], "dtype": subject_dtype}
+    others = [{"arm": f"cpu_{dtype}", "device": "cpu", "dtype": dtype} for dtype in ("float32", "bfloat16")]
+    others += [{"arm": f"gpu_{dtype}", "device": gpu["device"], "dtype": dtype} for dtype in ("float16", "float32")]
+    return [cpu, gpu], [arm for arm in others if arm["dtype"] != (cpu if arm["device"] == "cpu" else gpu)["dtype"]]
+
+
+def study(
+    run: Run, model: str, main: list[dict], side: list[dict], *, processes: int, limit_s: float, **plan: Any
+) -> list[dict[str, Any]]:
+    """Run `measure` in several processes, one after the other; the first also measures the side arms.
+
+    `plan` holds prompts, repeats, new_tokens, side_repeats, side_new_tokens. Returns and records one row a process,
+    with how it ended; a process that crashes costs its own rest only.
+    """
+    rows = []
+    for process in range(processes):
+        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": process}
+        given |= {"model": model, "arms": main, "side_arms": side if process == 0 else [], **plan}
+        outcome = isolate.call("rocmlab.generate:measure", given, limit_s=limit_s)
+        rows.append(_ended(run, f"generation {process}", outcome))
+    return rows
+
+
+def study_text(
+    run: Run, model: str | None, arm: dict[str, str], prompts: list[str], new_tokens: int, *, limit_s: float
+) -> list[dict[str, Any]]:
+    """Run `check_text` in a process of its own; [] when there is no model with real weights to write text with."""
+    if model is None:
+        return []
+    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model, "arm": arm}
+    outcome = isolate.call(
+        "rocmlab.generate:check_text", given | {"prompts": prompts, "new_tokens": new_tokens}, limit_s=limit_s
+    )
+    return [_ended(run, "text", outcome)]
+
+
+def _ended(run: Run, what: str, outcome: isolate.Outcome) -> dict[str, Any]:
+    row = {"what": what, "status": outcome.status, "words": outcome.words, "seconds": round(outcome.seconds, 1)}
+    if "out of memory" in f"{outcome.error} {outcome.stderr}".lower():
+        row["status"] = "OUT_OF_MEMORY"
+    run.append("processes", row | {"stderr": outcome.stderr[-2000:] if outcome.status != "OK" else ""})
+    return row
+
+
+def measure(
+    run_dir: str,
+    notebook: str,
+    attempt: str,
+    process: int,
+    model: str,
+    arms: list[dict[str, str]],
+    prompts: list[str],
+    repeats: int,
+    new_tokens: int,
+    side_arms: list[dict[str, str]] | None = None,
+    side_repeats: int = 6,
+    side_new_tokens: int = 32,
+) -> dict[str, Any]:
+    """Measure generations of one process; an arm is `{arm, device, dtype}`.
+
+    Every arm is visited cold, then over all lengths that will occur, then steadily with the arms interleaved (the
+    order is turned round at every block). `side_arms` are further dtypes, on the first prompt only. Returns the load
+    at start.
+    """
+    run, before = Run(Path(run_dir), notebook, attempt), timing.load()
+    header = {"process": process, "stop_rule": STOP_RULE, "clock": CLOCK, "evidence_grade": "D", "load": before}
+    loaded = {arm["arm"]: models.load(model, arm["device"], arm["dtype"]) for arm in arms}
+    ids = {name: models.prompt_ids(next(iter(loaded.values())), models.PROMPTS[name]) for name in prompts}
+    for arm in arms:
+        _visit(run, header, arm, loaded[arm["arm"]], ids, new_tokens)
+    block = 0
+    for repeat in range(repeats):
+        for prompt in prompts:
+            for arm in arms if block % 2 == 0 else arms[::-1]:
+                marks = {"visit": "steady", "prompt_id": prompt, "repeat": repeat, "block": block, "kind": "main"}
+                one = loaded[arm["arm"]]
+                run.append("generation", header | marks | arm | generation(one, arm["device"], ids[prompt], new_tokens))
+            block += 1
+    _measure_side(run, header, model, loaded, arms, side_arms or [], prompts[0], ids, side_repeats, side_new_tokens)
+    return {"load": before}
+
+
+def _visit(
+    run: Run, header: dict, arm: dict, loaded: models.Loaded, ids: dict[str, list[int]], new_tokens: int
+) -> None:
+    """Generate once cold, once over every length that will occur, and prefill every prompt once.
+
+    Some builds pay tens of milliseconds at the first visit of each length; the steady figure must not contain that.
+    """
+    shortest = min(ids, key=lambda name: len(ids[name]))
+    longest = max(len(tokens) for tokens in ids.values())
+    marks = {"prompt_id": shortest, "repeat": 0, "block": None, "kind": "main"}
+    plan = (("cold", COLD_TOKENS), ("first", longest - len(ids[shortest]) + new_tokens))
+    for visit, count in plan:
+        row = generation(loaded, arm["device"], ids[shortest], count)
+        run.append("generation", header | marks | {"visit": visit} | arm | row)
+    for tokens in ids.values():
+        generation(loaded, arm["device"], tokens, 2)
+
+
+def _measure_side(
+    run: Run,
+    header: dict,
+    model: str,
+    loaded: dict[str, models.Loaded],
+    arms: list[dict],
+    side_arms: list[dict],
+    prompt: str,
+    ids: dict[str, list[int]],
+    repeats: int,
+    new_tokens: int,
+) -> None:
+    """Measure the further dtypes and, interleaved with them, the main arms again on the same short task."""
+    if not side_arms:
+        return
+    every = arms + side_arms
+    for arm in side_arms:
+        loaded[arm["arm"]] = models.load(model, arm["device"], arm["dtype"])
+    for arm in every:
+        generation(loaded[arm["arm"]], arm["device"], ids[prompt], new_tokens)
+    for repeat in range(repeats):
+        for arm in every if repeat % 2 == 0 else every[::-1]:
+            marks = {"visit": "steady", "prompt_id": prompt, "repeat": repeat, "block": repeat, "kind": "side"}
+            row = generation(loaded[arm["arm"]], arm["device"], ids[prompt], new_tokens)
+            run.append("generation", header | marks | arm | row)
+
+
+def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: int) -> dict[str, Any]:
+    """Generate `new_tokens` greedily after `ids` (batch 1) with a stamp a token; returns a rocmlab-generation-1 record.
+
+    Times are seconds from the call of generate(); each stamp is taken when the token's number is on the host.
+    """
+    import torch
+
+    tokens = torch.tensor([ids], device=device)
+    stamps = _stamps(device)
+    timing.synchronise(device)
+    with timing.OtherWork() as others, torch.inference_mode():
+        began = time.perf_counter()
+        loaded.model.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            generation_config=_greedy(new_tokens),
+            stopping_criteria=[stamps],
+        )
+        returned = time.perf_counter()
+    seconds = [round(stamp - began, 7) for stamp in stamps.times]
+    return {
+        "schema": SCHEMA,
+        "model": loaded.name,
+        "model_spec": loaded.spec,
+        "model_hash": loaded.model_hash,
+        "batch": 1,
+        "prompt_tokens": len(ids),
+        "prompt_hash": hashlib.sha256(repr(ids).encode()).hexdigest()[:16],
+        "max_new_tokens": new_tokens,
+        "new_tokens": len(stamps.tokens),
+        "stop": "length",
+        "t_start_s": 0.0,
+        "t_first_token_s": seconds[0],
+        "t_end_s": seconds[-1],
+        "t_return_s": round(returned - began, 7),
+        "token_stamps_s": seconds,
+        "token_ids": stamps.tokens,
+        "synchronized": True,
+        "attention": getattr(loaded.model.config, "_attn_implementation", None),
+        "threads": torch.get_num_threads(),
+        "weight_bytes": models.weight_bytes(loaded.model),
+        "kv_bytes_a_position": models.kv_bytes_a_position(loaded.model),
+        "others_cpu_pct": others.pct,
+        "peak_device_bytes": torch.cuda.max_memory_allocated(device) if device != "cpu" else None,
+    }
+
+
+def _greedy(new_tokens: int) -> Any:
+    """A configuration of our own: a model's may bring sampling and an end token, and both would change the length."""
+    from transformers import GenerationConfig
+
+    return GenerationConfig(do_sample=False, max_new_tokens=new_tokens, eos_token_id=None, pad_token_id=0)
+
+
+def _stamps(device: str) -> Any:
+    """Return a stopping criterion that never stops: it notes each token and the time at which it is on the host.
+
+    generate() itself waits for the device at every token (it reads whether all is finished), so reading the token just
+    before moves that wait and adds little.
+    """
+    import torch
+    from transformers import StoppingCriteria
+
+    class Stamps(StoppingCriteria):
+        def __init__(self) -> None:
+            self.times: list[float] = []
+            self.tokens: list[int] = []
+            self.going_on = torch.zeros(1, dtype=torch.bool, device=device)
+
+        def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+            self.tokens.append(input_ids[0, -1].item())
+            self.times.append(time.perf_counter())
+            return self.going_on
+
+    return Stamps()
+
+
+def check_text(
+    run_dir: str, notebook: str, attempt: str, model: str, arm: dict[str, str], prompts: list[str], new_tokens: int
+) -> None:
+    """Write the same greedy texts on the CPU in float32 and on the subject, and judge each token by the CPU's logits.
+
+    One forward pass of the CPU over the subject's tokens gives, for each of them, how far it lies below the CPU's best
+    choice. A rounding difference shows as a small gap, a wrong kernel as a large one. On a CPU subject the same pass
+    compares decoding with a cache against one pass without.
+    """
+    run = Run(Path(run_dir), notebook, attempt)
+    reference = models.load(model, "cpu", "float32")
+    own = reference if arm["device"] == "cpu" and arm["dtype"] == "float32" else None
+    subject = own or models.load(model, arm["device"], arm["dtype"])
+    for prompt in prompts:
+        ids = models.prompt_ids(reference, models.PROMPTS[prompt])
+        expected = generation(reference, "cpu", ids, new_tokens)["token_ids"]
+        written = expected if own else generation(subject, arm["device"], ids, new_tokens)["token_ids"]
+        row = {
+            "schema": TEXT_SCHEMA,
+            "model": reference.name,
+            "model_hash": reference.model_hash,
+            "prompt_id": prompt,
+            "prompt_tokens": len(ids),
+            "new_tokens": new_tokens,
+            "do_sample": False,
+            "cpu_float32": {"token_ids": expected, "text": text_of(reference, expected)},
+            "subject": {"token_ids": written, "text": text_of(reference, written)},
+            **arm,
+            **_gaps(reference, subject, arm["device"], ids, written),
+        }
+        run.append("text", row)
+
+
+def text_of(loaded: models.Loaded, tokens: list[int]) -> str:
+    """Return the text up to the first end token: the end token is off while measuring, what follows it is no answer."""
+    end = loaded.tokenizer.eos_token_id
+    return loaded.tokenizer.decode(tokens[: tokens.index(end)] if end in tokens else tokens)
+
+
+def _gaps(
+    reference: models.Loaded, subject: models.Loaded, device: str, ids: list[int], written: list[int]
+) -> dict[str, Any]:
+    """Return gaps (in logits, one a written token) below the CPU's best token, and the largest logits error."""
+    import torch
+
+    whole = torch.tensor([ids + written])
+    steps = slice(len(ids) - 1, len(ids) + len(written) - 1)
+    with torch.inference_mode():
+        cpu = reference.model(whole).logits[0, steps].float()
+        seen = cpu if subject is reference else subject.model(whole.to(device)).logits[0, steps].float().cpu()
+    chosen = torch.tensor(written)
+    gaps = cpu.max(dim=-1).values - cpu.gather(1, chosen[:, None])[:, 0]
+    broken = (~torch.isfinite(seen).all(dim=-1)).nonzero()
+    error = (seen - cpu).abs().max().item()
+    return {
+        "gaps_logits": [round(gap, 5) for gap in gaps.tolist()],
+        "max_logit_error": error,
+        "max_abs_logit": cpu.abs().max().item(),
+        "logits_finite": len(broken) == 0,
+        "first_nonfinite_step": int(broken[0]) if len(broken) else None,
+    }

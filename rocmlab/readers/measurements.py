@@ -1,0 +1,108 @@
+"""Single measurement records: generations, timings, speed-ups, results, greedy checks (schemas rocmlab-*-N).
+
+Recognised by the `schema` field. A schema of ours that this version does not know is named, with those it does.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+from rocmlab import rates, texts
+from rocmlab.findings import finding
+from rocmlab.readers import Evidence, Reading
+
+
+def recognise(evidence: Evidence) -> bool:
+    return (evidence.schema or "") in READERS
+
+
+def read(evidence: Evidence) -> Reading:
+    """Read one record; values that are not numbers become null with a reason and are named."""
+    record, broken = finite(evidence.json)
+    reading = READERS[record["schema"]](record)
+    reading.schema = record["schema"]
+    if broken:
+        reading.findings.append(finding("NOT_A_NUMBER", count=len(broken), keys=", ".join(broken)))
+        reading.numbers["not_a_number"] = len(broken)
+    return reading
+
+
+def finite(value: Any, path: str = "") -> tuple[Any, list[str]]:
+    """Return (value with NaN and infinities as null, the dotted names of those)."""
+    if isinstance(value, dict):
+        parts = {key: finite(item, f"{path}.{key}" if path else str(key)) for key, item in value.items()}
+        return {key: part[0] for key, part in parts.items()}, [name for part in parts.values() for name in part[1]]
+    if isinstance(value, list):
+        listed = [finite(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [part[0] for part in listed], [name for part in listed for name in part[1]]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None, [path]
+    return value, []
+
+
+def _generation(record: dict[str, Any]) -> Reading:
+    numbers = rates.rates(record)
+    if isinstance(record.get("max_new_tokens"), int):
+        numbers["max_new_tokens"] = record["max_new_tokens"]
+    headline = finding("GENERATION_READ", numbers=numbers)
+    return Reading("generation", numbers=numbers, findings=rates.judge_record(record), headline=headline)
+
+
+def _timings(record: dict[str, Any]) -> Reading:
+    op = str(record.get("op") or "operator")
+    if "calls" in record:
+        calls = [c for c in record.get("calls") or [] if isinstance(c, (int, float))]
+        median = statistics.median(calls) if calls else None
+        numbers: dict[str, Any] = {"calls": len(calls), "median_ms": median}
+        if median is None:
+            numbers["median_ms_reason"] = "the record holds no calls"
+        headline = finding("SERIES_READ", op=op, count=len(calls), median=median, unit=record.get("unit") or "ms")
+        return Reading("timings", numbers=numbers, headline=headline)
+    numbers, found = rates.judge_gemm(record)
+    words: dict[str, Any] = {"ms": numbers.get("median_ms"), "tflops": numbers.get("tflops")}
+    words["pct"] = numbers.get("peak_pct")
+    return Reading("timings", numbers=numbers, findings=found, headline=finding("GEMM_READ", op=op, **words))
+
+
+def _speedup(record: dict[str, Any]) -> Reading:
+    cpu, gpu = record.get("cpu") or {}, record.get("gpu") or {}
+    below, above = cpu.get("decode_tok_s"), gpu.get("decode_tok_s")
+    numbers: dict[str, Any] = {"ratio": None, "cpu_tok_s": below, "gpu_tok_s": above}
+    if isinstance(below, (int, float)) and isinstance(above, (int, float)) and below > 0:
+        numbers["ratio"] = above / below
+    else:
+        numbers["ratio_reason"] = "one of the two rates is missing"
+    words = {"cpu_dtype": cpu.get("dtype") or "unknown", "gpu_dtype": gpu.get("dtype") or "unknown"}
+    differ = words["cpu_dtype"] != words["gpu_dtype"] or "unknown" in words.values()
+    found = [finding("NOT_LIKE_FOR_LIKE", numbers=numbers, **words)] if differ else []
+    return Reading("speedup", numbers=numbers, findings=found, headline=finding("RATIO_READ", numbers=numbers, **words))
+
+
+def _result(record: dict[str, Any]) -> Reading:
+    numbers = {key: value for key, value in record.items() if value is None or _is_number(value)}
+    for key in [key for key, value in numbers.items() if value is None]:
+        numbers[f"{key}_reason"] = record.get(f"{key}_reason") or "NaN, Infinity or null in the file"
+    count = sum(_is_number(value) for value in numbers.values())
+    return Reading("result", numbers=numbers, headline=finding("RESULT_READ", count=count))
+
+
+def _greedy(record: dict[str, Any]) -> Reading:
+    """Compare the tokens of every path with the CPU's; a path with other tokens or broken logits has no speed."""
+    numbers, found = texts.judge_paths(record)
+    return Reading("greedy_check", numbers=numbers, findings=found)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+READERS = {
+    "rocmlab-generation-1": _generation,
+    "rocmlab-timings-1": _timings,
+    "rocmlab-timings-2": _timings,
+    "rocmlab-speedup-1": _speedup,
+    "rocmlab-result-1": _result,
+    "rocmlab-greedy-check-1": _greedy,
+}

@@ -1,0 +1,269 @@
+"""rocm-smi, amd-smi and nvidia-smi: text, tables and JSON of several generations, to one row a GPU.
+
+A row: index, name, arch, temp_c, power_w, power_cap_w, sclk_mhz, mclk_mhz, use_percent, memory_total_bytes,
+memory_used_bytes, driver; what the tool did not say, or said as "N/A", is None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+FIELDS = (
+    "index",
+    "name",
+    "arch",
+    "temp_c",
+    "power_w",
+    "power_cap_w",
+    "sclk_mhz",
+    "mclk_mhz",
+    "use_percent",
+    "memory_total_bytes",
+    "memory_used_bytes",
+    "driver",
+)
+# rocm-smi's JSON keys, lower case; renamed between releases ("(c)" and "(C)", "Sensor mem" and "Sensor memory").
+JSON_KEYS = {
+    "device name": "name",
+    "card series": "name",
+    "gfx version": "arch",
+    "temperature (sensor edge) (c)": "temp_c",
+    "average graphics package power (w)": "power_w",
+    "current socket graphics package power (w)": "power_w",
+    "max graphics package power (w)": "power_cap_w",
+    "sclk clock speed:": "sclk_mhz",
+    "mclk clock speed:": "mclk_mhz",
+    "gpu use (%)": "use_percent",
+    "vram total memory (b)": "memory_total_bytes",
+    "vram total used memory (b)": "memory_used_bytes",
+}
+NVIDIA_QUERY = (
+    "index,name,driver_version,temperature.gpu,power.draw,power.limit,clocks.sm,clocks.mem,utilization.gpu,"
+    "memory.total,memory.used,pcie.link.width.current,pcie.link.width.max,pcie.link.gen.current,pcie.link.gen.max"
+)
+
+
+def recognise(text: str) -> bool:
+    return bool(
+        re.search(r"ROCm System Management Interface|AMDSMI Tool:|AMD-SMI \d|Driver not initialized \(amdgpu", text)
+        or re.search(r'"card0"\s*:|"gpu_data"\s*:|"gfx_activity"\s*:', text)
+        or re.search(r"^GPU: \d+\s*$", text, re.MULTILINE)
+    )
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return `{tool, version, rocm_version, driver_loaded, gpus, complete}` for any of the forms."""
+    if "Driver not initialized (amdgpu" in text:
+        return _result("rocm-smi", [], driver_loaded=False)
+    if re.search(r'"(card0|gpu_data|gpu)"\s*:', text):
+        return _json(text)
+    if "AMDSMI Tool:" in text:
+        return _version_line(text)
+    if "AMD-SMI" in text:
+        return _box(text)
+    if re.search(r"^GPU: \d+\s*$", text, re.MULTILINE):
+        return _tree(text)
+    return _table(text)
+
+
+def _result(tool: str, gpus: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    empty = {"version": None, "rocm_version": None, "driver_loaded": None, "complete": True}
+    return {"tool": tool, **empty, "gpus": gpus, **more}
+
+
+def row(**values: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(FIELDS), **{key: value for key, value in values.items() if value is not None}}
+
+
+def number(value: Any) -> float | None:
+    """Return the number in `"42"`, `"(800Mhz)"`, `"20 W"`, `{"value": 42, "unit": "%"}`; None for N/A."""
+    if isinstance(value, dict):
+        value = value.get("value")
+    match = re.search(r"-?\d+(?:\.\d+)?", str(value)) if value not in (None, "N/A") else None
+    return float(match.group()) if match else None
+
+
+# ---- JSON
+
+
+def _json(text: str) -> dict[str, Any]:
+    start = min(position for position in (text.find("{"), text.find("[")) if position >= 0)
+    try:
+        found = json.JSONDecoder().raw_decode(text[start:])[0]
+    except ValueError:
+        return _cut_json(text)
+    if isinstance(found, dict) and "gpu_data" not in found:
+        cards = {key: value for key, value in found.items() if re.fullmatch(r"card\d+", key)}
+        driver = (found.get("system") or {}).get("Driver version")
+        return _result("rocm-smi", [_card(key, value, driver) for key, value in cards.items()])
+    entries = found["gpu_data"] if isinstance(found, dict) else found
+    return _result("amd-smi", [_entry(entry) for entry in entries if isinstance(entry, dict) and "gpu" in entry])
+
+
+def _card(key: str, values: dict[str, str], driver: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"index": int(key[4:]), "driver": driver}
+    for name, value in values.items():
+        field = JSON_KEYS.get(name.lower())
+        if field:
+            found[field] = value if field in ("name", "arch") else number(value)
+    if found.get("arch") and not str(found["arch"]).startswith("gfx"):
+        found["arch"] = None
+    return row(**found)
+
+
+def _entry(entry: dict[str, Any]) -> dict[str, Any]:
+    asic, power = entry.get("asic") or {}, entry.get("power") or {}
+    usage, temperature, vram = entry.get("usage") or {}, entry.get("temperature") or {}, entry.get("vram") or {}
+    size, clock = vram.get("size"), (entry.get("clock") or {}).get("gfx_0") or {}
+    return row(
+        index=entry["gpu"],
+        name=asic.get("market_name"),
+        arch=asic.get("target_graphics_version"),
+        use_percent=number(usage.get("gfx_activity")),
+        power_w=number(power.get("socket_power")),
+        temp_c=number(temperature.get("edge")) or number(temperature.get("hotspot")),
+        sclk_mhz=number(clock.get("clk")),
+        memory_total_bytes=None if number(size) is None else (number(size) or 0) * 2**20,
+        driver=(entry.get("driver") or {}).get("version"),
+    )
+
+
+def _cut_json(text: str) -> dict[str, Any]:
+    """Read what can be read of JSON that was cut: whole pairs only."""
+    pairs = dict(re.findall(r'"([^"]+)"\s*:\s*"([^"]*)"', text))
+    if '"card0"' in text:
+        return _result("rocm-smi", [_card("card0", pairs)], complete=False)
+    usage = re.search(r'"gfx_activity"\s*:\s*\{\s*"value"\s*:\s*(\d+)', text)
+    found = row(index=0, use_percent=float(usage.group(1)) if usage else None)
+    return _result("amd-smi", [found], complete=False)
+
+
+# ---- text
+
+
+def _table(text: str) -> dict[str, Any]:
+    """The concise table: columns move between releases, so a value is known by its unit, never by its place."""
+    gpus = [_table_row(line) for line in text.splitlines() if re.match(r"^\d+\s.*\d(?:\.\d+)?\s?°?[cC]\b", line)]
+    return _result("rocm-smi", gpus, complete="End of ROCm SMI Log" in text)
+
+
+def _table_row(line: str) -> dict[str, Any]:
+    watts = [float(found) for found in re.findall(r"([\d.]+)W\b", line)]
+    clocks = [float(found) for found in re.findall(r"(\d+)Mhz", line)]
+    percents = [float(found) for found in re.findall(r"([\d.]+)%", line)]
+    temperature = re.search(r"([\d.]+)\s?°?[cC]\b", line)
+    return row(
+        index=int(line.split()[0]),
+        temp_c=float(temperature.group(1)) if temperature else None,
+        power_w=watts[0] if watts else None,
+        power_cap_w=watts[1] if len(watts) > 1 else None,
+        sclk_mhz=clocks[0] if clocks else None,
+        mclk_mhz=clocks[1] if len(clocks) > 1 else None,
+        use_percent=percents[2] if len(percents) == 3 else None,  # fan, memory, GPU; a cut row has fewer
+    )
+
+
+def _version_line(text: str) -> dict[str, Any]:
+    line = next(line for line in text.splitlines() if "AMDSMI Tool:" in line)
+    parts = {key.strip(): value.strip() for key, _, value in (part.partition(":") for part in line.split("|"))}
+    known = {key: None if value == "N/A" else value for key, value in parts.items()}
+    found = _result("amd-smi", [], version=known.get("AMDSMI Tool"), rocm_version=known.get("ROCm version"))
+    return {**found, "driver": known.get("amdgpu version")}
+
+
+def _box(text: str) -> dict[str, Any]:
+    version, rocm = re.search(r"AMD-SMI (\S+)", text), re.search(r"ROCm version: (\S+)", text)
+    gpus, lines = [], text.splitlines()
+    for line, below in zip(lines, lines[1:], strict=False):
+        first = re.match(r"\|\s*[0-9a-f]{4}:[0-9a-f]{2}:\S+\s+(.+?)\s*\|(.*)\|", line)
+        second = re.match(r"\|\s*(\d+)\s.*\|(.*)\|", below)
+        if first and second:
+            gpus.append(_box_rows(first, second))
+    closed = bool(gpus) and text.rstrip().endswith("+")
+    found = _result("amd-smi", gpus, complete=closed)
+    return {**found, "version": version and version.group(1), "rocm_version": rocm and rocm.group(1)}
+
+
+def _box_rows(first: re.Match[str], second: re.Match[str]) -> dict[str, Any]:
+    temperature = re.search(r"(\d+)\s*°C", first.group(2))
+    power, memory = re.search(r"(\d+)/(\d+) W", first.group(2)), re.search(r"(\d+)/(\d+) MB", second.group(2))
+    use = re.search(r"(\d+) %", second.group(2))
+    return row(
+        index=int(second.group(1)),
+        name=first.group(1),
+        temp_c=float(temperature.group(1)) if temperature else None,
+        power_w=float(power.group(1)) if power else None,
+        power_cap_w=float(power.group(2)) if power else None,
+        use_percent=float(use.group(1)) if use else None,
+        memory_used_bytes=float(memory.group(1)) * 2**20 if memory else None,
+        memory_total_bytes=float(memory.group(2)) * 2**20 if memory else None,
+    )
+
+
+def _tree(text: str) -> dict[str, Any]:
+    """amd-smi's indented text: `GPU: 0`, then sections as keys without a value."""
+    gpus: list[dict[str, Any]] = []
+    path: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        match = re.match(r"^(\s*)([A-Z][A-Z0-9_]*): ?(.*)$", line)
+        if not match:
+            continue  # a long list goes on in the next line
+        indent, key, value = len(match.group(1)), match.group(2), match.group(3).strip()
+        if key == "GPU" and indent == 0:
+            gpus.append({"index": int(value)})
+            continue
+        path = [one for one in path if one[0] < indent]
+        if value and gpus:
+            gpus[-1]["/".join([*(name for _, name in path), key])] = None if value == "N/A" else value
+        elif not value:
+            path.append((indent, key))
+    return _result("amd-smi", [_tree_row(one) for one in gpus])
+
+
+def _tree_row(found: dict[str, Any]) -> dict[str, Any]:
+    return row(
+        index=found["index"],
+        name=found.get("ASIC/MARKET_NAME"),
+        arch=found.get("ASIC/TARGET_GRAPHICS_VERSION"),
+        use_percent=number(found.get("USAGE/GFX_ACTIVITY")),
+        power_w=number(found.get("POWER/SOCKET_POWER")),
+        sclk_mhz=number(found.get("CLOCK/GFX_0/CLK")),
+        temp_c=number(found.get("TEMPERATURE/EDGE")),
+        driver=found.get("DRIVER/VERSION"),
+    )
+
+
+# ---- nvidia-smi
+
+
+def parse_nvidia(text: str) -> list[dict[str, Any]]:
+    """Read `nvidia-smi --query-gpu=NVIDIA_QUERY --format=csv,noheader,nounits`, one row a GPU."""
+    rows = []
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == len(NVIDIA_QUERY.split(",")) and parts[0].isdigit():
+            values = [None if part.startswith("[") or part in ("N/A", "") else part for part in parts]
+            rows.append(_nvidia_row(values))
+    return rows
+
+
+def _nvidia_row(values: list[str | None]) -> dict[str, Any]:
+    index, name, driver, *rest = values
+    temp, power, cap, sclk, mclk, use, total, used, width, max_width, gen, max_gen = (number(one) for one in rest)
+    link = {"width": width, "max_width": max_width, "generation": gen, "max_generation": max_gen}
+    found = row(
+        index=int(index or 0),
+        name=name,
+        driver=driver,
+        temp_c=temp,
+        power_w=power,
+        power_cap_w=cap,
+        sclk_mhz=sclk,
+        mclk_mhz=mclk,
+        use_percent=use,
+        memory_total_bytes=None if total is None else total * 2**20,
+        memory_used_bytes=None if used is None else used * 2**20,
+    )
+    return {**found, "link": link}

@@ -1,0 +1,159 @@
+"""A DataFrame as a table that people can read: HTML, plain text and Markdown from one set of cells.
+
+Column names carry their unit ("decode_tok_s"). `x_low` and `x_high` beside `x` are its interval and share its cell;
+`x_reason` says why `x` is missing and never becomes a column. A missing number is an en dash, never 0.
+"""
+
+from __future__ import annotations
+
+import html
+import numbers
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from rocmlab import words
+
+COMPANIONS = ("_low", "_high", "_reason")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one cell: its text, the interval beside it, and why it is empty."""
+
+    text: str
+    interval: str = ""
+    reason: str = ""
+    is_number: bool = False
+
+    @property
+    def plain(self) -> str:
+        return f"{self.text} ({self.interval})" if self.interval else self.text
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table ready to be written: (name, unit) of each column, which are numeric, and rows of cells."""
+
+    heads: list[tuple[str, str]]
+    numeric: list[bool]
+    rows: list[list[Cell]]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Each reason for an empty cell, once."""
+        return list(dict.fromkeys(cell.reason for row in self.rows for cell in row if cell.reason))
+
+
+def grid(frame: pd.DataFrame, lang: str = "en", labels: dict[str, Any] | None = None) -> Grid:
+    """Format a frame. `labels` renames columns: `{column: text or {"en", "zh"}}`; their unit stays."""
+    columns = [name for name in frame.columns if not _is_companion(str(name), frame)]
+    heads = []
+    for column in columns:
+        name, unit = words.unit_of(str(column))
+        heads.append((words.pick((labels or {}).get(column, name), lang), unit))
+    numeric = [_numeric(frame[column]) for column in columns]
+    rows = [
+        [_cell(row, column, is_number, lang) for column, is_number in zip(columns, numeric, strict=True)]
+        for row in frame.to_dict("records")
+    ]
+    return Grid(heads, numeric, rows)
+
+
+def _is_companion(name: str, frame: pd.DataFrame) -> bool:
+    return any(name.endswith(end) and name[: -len(end)] in frame.columns for end in COMPANIONS)
+
+
+def _numeric(column: pd.Series) -> bool:
+    present = [value for value in column if not _missing(value)]
+    return bool(present) and all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in present)
+
+
+def _missing(value: Any) -> bool:
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
+
+
+def _cell(row: dict[Any, Any], column: Any, is_number: bool, lang: str) -> Cell:
+    value = row[column]
+    if _missing(value):
+        reason = row.get(f"{column}_reason")
+        said = words.word("none_plain", lang) if _missing(reason) else words.word(
+            "none_reason", lang, reason=words.pick(reason, lang)
+        )
+        return Cell(words.NONE, reason=said, is_number=is_number)
+    if isinstance(value, bool):
+        return Cell(words.word("is_true" if value else "is_false", lang))
+    if not isinstance(value, numbers.Real):
+        return Cell(words.pick(value, lang))
+    low, high = row.get(f"{column}_low"), row.get(f"{column}_high")
+    interval = "" if _missing(low) or _missing(high) else f"{_shown(low)}–{_shown(high)}"
+    return Cell(_shown(value), interval, is_number=is_number)
+
+
+def _shown(value: Any) -> str:
+    return words.number(int(value) if isinstance(value, numbers.Integral) else float(value))
+
+
+def as_html(made: Grid, caption: str = "", css_class: str = "data") -> str:
+    """Write a table with scoped headers. The first column of words heads its row."""
+    head = "".join(
+        f'<th scope="col"{_side(is_number)}>{html.escape(name)}{_unit(unit)}</th>'
+        for (name, unit), is_number in zip(made.heads, made.numeric, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(_html_cell(cell, i) for i, cell in enumerate(row))}</tr>" for row in made.rows)
+    title = f"<caption>{caption}</caption>" if caption else ""
+    return f'<table class="{css_class}">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _side(is_number: bool) -> str:
+    return ' class="num" style="text-align:right"' if is_number else ' style="text-align:left"'
+
+
+def _unit(unit: str) -> str:
+    return f' <span class="unit">{html.escape(unit)}</span>' if unit else ""
+
+
+def _html_cell(cell: Cell, index: int) -> str:
+    text = html.escape(cell.text)
+    if cell.interval:
+        text += f' <span class="interval">{html.escape(cell.interval)}</span>'
+    why = html.escape(cell.reason)
+    reason = f' title="{why}" aria-label="{why}"' if cell.reason else ""
+    if index == 0 and not cell.is_number:
+        return f'<th scope="row" style="text-align:left"{reason}>{text}</th>'
+    return f"<td{_side(cell.is_number)}{reason}>{text}</td>"
+
+
+def as_markdown(made: Grid) -> str:
+    """Write a pipe table, which GitHub, Zhihu and CSDN all take."""
+    heads = [f"{name} ({unit})" if unit else name for name, unit in made.heads]
+    lines = [heads, ["---:" if is_number else ":---" for is_number in made.numeric]]
+    lines += [[cell.plain for cell in row] for row in made.rows]
+    return "\n".join("| " + " | ".join(_piped(text) for text in line) + " |" for line in lines)
+
+
+def _piped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").strip() or " "
+
+
+def as_text(made: Grid) -> str:
+    """Write aligned columns for a terminal; Chinese characters count as two columns."""
+    heads = [f"{name} [{unit}]" if unit else name for name, unit in made.heads]
+    lines = [heads] + [[cell.plain for cell in row] for row in made.rows]
+    widths = [max(_width(line[i]) for line in lines) for i in range(len(heads))]
+    return "\n".join(
+        "  ".join(_padded(text, width, right) for text, width, right in zip(line, widths, made.numeric, strict=True))
+        .rstrip()
+        for line in lines
+    )
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    space = " " * (width - _width(text))
+    return space + text if right else text + space

@@ -1,0 +1,140 @@
+"""How long did it take, how sure is that, and was anybody else at work?
+
+`median_interval(samples)` and `ratio_interval(a, b)` are pure; `OtherWork` measures what the rest of the machine did
+while a clock ran, because steadiness alone proves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+MIN_REPEATS = 6  # below six samples no order-statistics interval of the median reaches 95%
+NOISY_PCT = 10.0  # interquartile range over median: worth a warning
+VERY_NOISY_PCT = 25.0
+OTHERS_PCT = 5.0  # share of all processor time used by other processes while a clock ran
+BOOTSTRAP_ROUNDS = 2000
+BOOTSTRAP_SEED = 20261201  # fixed, so that a page redrawn from its records says the same
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with its 95% interval; `low` and `high` are the range and `enough` is False below six samples."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+    enough: bool
+
+
+def interval_rank(n: int) -> int:
+    """Return k so that [x(k), x(n+1-k)], counted from 1, covers the median with at least 95%; 0 when none does.
+
+    Distribution-free: x(k) lies above the median with probability P(Binomial(n, 1/2) < k).
+    """
+    tail, k = 0.0, 0
+    while True:
+        tail += math.comb(n, k) / 2**n
+        if 2 * tail > 0.05 or k >= n // 2:
+            return k
+        k += 1
+
+
+def median_interval(samples: Sequence[float]) -> Interval | None:
+    """Return the median of samples (any unit) with its interval; None when there are no samples."""
+    ordered = sorted(samples)
+    n = len(ordered)
+    if not n:
+        return None
+    k = interval_rank(n)
+    low, high = (ordered[k - 1], ordered[n - k]) if k else (ordered[0], ordered[-1])
+    return Interval(statistics.median(ordered), low, high, n, enough=n >= MIN_REPEATS)
+
+
+def spread_pct(samples: Sequence[float]) -> float | None:
+    """Return the interquartile range as a percentage of the median; None below four samples."""
+    if len(samples) < 4:
+        return None
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return 100 * (high - low) / middle if middle else None
+
+
+def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
+    """Return median(above) / median(below) with a 95% bootstrap interval; the i-th samples are one interleaved block.
+
+    Blocks are drawn, not single samples, so that a drift which both arms share does not widen the ratio.
+    """
+    blocks = list(zip(above, below, strict=True))
+    if not blocks:
+        return None
+    whole = statistics.median(above) / statistics.median(below)
+    if len(blocks) < MIN_REPEATS:
+        each = [a / b for a, b in blocks]
+        return Interval(whole, min(each), max(each), len(blocks), enough=False)
+    draw = random.Random(BOOTSTRAP_SEED)
+    drawn = []
+    for _ in range(BOOTSTRAP_ROUNDS):
+        picked = draw.choices(blocks, k=len(blocks))
+        drawn.append(statistics.median(a for a, _ in picked) / statistics.median(b for _, b in picked))
+    drawn.sort()
+    cut = round(0.025 * BOOTSTRAP_ROUNDS)
+    return Interval(whole, drawn[cut], drawn[-cut - 1], len(blocks), enough=True)
+
+
+def synchronise(device: str) -> None:
+    """Wait until a device has done all that it was given; the CPU has nothing to wait for."""
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize(torch.device(device))
+
+
+class OtherWork:
+    """Measure the share of all processor time that other processes used between `__enter__` and `__exit__`.
+
+    Own time is this process with all its threads. `pct` is null where the interval is too short for the system's own
+    clock of 10 ms ticks.
+    """
+
+    pct: float | None = None
+
+    def __enter__(self) -> OtherWork:
+        self._began = self._reading()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        elapsed, busy, own = (now - then for now, then in zip(self._reading(), self._began, strict=True))
+        if elapsed >= 0.5:
+            cores = psutil.cpu_count() or 1
+            self.pct = round(max(0.0, 100 * (busy - own) / (elapsed * cores)), 1)
+
+    @staticmethod
+    def _reading() -> tuple[float, float, float]:
+        times, own = psutil.cpu_times(), psutil.Process().cpu_times()
+        busy = sum(times) - times.idle - getattr(times, "iowait", 0.0)
+        # Linux counts guests inside user time as well: do not add them twice.
+        busy -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+        return time.perf_counter(), busy, own.user + own.system
+
+
+def load() -> dict[str, Any]:
+    """Return the machine's load now: average of one minute, cores, free memory in bytes; null where unknown."""
+    try:
+        average: float | None = os.getloadavg()[0]
+    except (OSError, AttributeError):
+        average = None
+    return {
+        "load_1min": average,
+        "load_1min_reason": None if average is not None else "this system keeps no load average",
+        "cores": psutil.cpu_count(),
+        "memory_free_bytes": psutil.virtual_memory().available,
+    }

@@ -1,0 +1,61 @@
+"""The table of codes: both languages say the same, every code is complete, and the worst finding gives the verdict."""
+
+import string
+
+import pytest
+
+from rocmlab import findings
+
+TABLE = findings.messages()
+
+
+def wordings():
+    for code, entry in TABLE.items():
+        yield code, entry
+        for variant, words in (entry.get("variants") or {}).items():
+            yield f"{code}/{variant}", words
+
+
+def fields(text: str) -> list[tuple[str, str]]:
+    return sorted((name, spec or "") for _, name, spec, _ in string.Formatter().parse(text or "") if name is not None)
+
+
+@pytest.mark.parametrize(("code", "words"), list(wordings()), ids=lambda value: value if isinstance(value, str) else "")
+def test_both_languages_have_the_same_parts_and_placeholders(code, words):
+    assert set(words["en"]) == set(words["zh"]) == {"sentence", "advice"}
+    for part in ("sentence", "advice"):
+        assert fields(words["en"][part]) == fields(words["zh"][part]), part
+        assert bool(words["en"][part]) == bool(words["zh"][part])
+
+
+@pytest.mark.parametrize("code", TABLE)
+def test_every_code_has_a_known_status_and_sort(code):
+    entry = TABLE[code]
+    assert entry["status"] in findings.ORDER
+    assert entry["sort"] in ("fault", "answer", "note", "headline")
+    assert entry["status"] == "ok" or entry["sort"] in ("fault", "answer")
+    assert code == code.upper()
+
+
+def test_a_missing_number_is_said_to_be_unknown():
+    found = findings.finding("OTHER_WORK", numbers={"others_cpu_pct": None, "others_cpu_max_pct": 30.0})
+    assert "unknown%" in findings.say(found)["sentence"]
+    assert "未知" in findings.say(found, "zh")["sentence"]
+
+
+def test_an_unknown_code_is_a_fault_of_ours():
+    with pytest.raises(KeyError):
+        findings.finding("NO_SUCH_CODE")
+
+
+def test_worst_first_and_the_verdict():
+    note = findings.finding("LIKE_FOR_LIKE")
+    warn = findings.finding("STOPPED_EARLY")
+    answer = findings.finding("SPEEDUP")
+    unknown = findings.finding("NOT_A_NUMBER")
+    broken = findings.finding("WRONG_TEXT")
+    order = findings.worst_first([note, answer, warn, unknown, broken])
+    assert [f["code"] for f in order] == ["WRONG_TEXT", "NOT_A_NUMBER", "STOPPED_EARLY", "SPEEDUP", "LIKE_FOR_LIKE"]
+    assert findings.verdict(order) == ("WRONG_TEXT", "broken")
+    assert findings.verdict([note, answer]) == ("SPEEDUP", "ok")
+    assert findings.verdict([note]) == findings.verdict([]) == ("OK", "ok")

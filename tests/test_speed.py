@@ -1,0 +1,245 @@
+"""Rates from arithmetic; tables and judges from made-up records whose right reading is known."""
+
+import made
+import pytest
+
+from rocmlab import findings, rates, speed, speedup, texts
+
+
+def codes(found):
+    return [one["code"] for one in found]
+
+
+def only(found, code):
+    return next(one for one in found if one["code"] == code)
+
+
+# ---- rates
+
+
+def test_rates_of_one_generation():
+    record = {"t_start_s": 1.0, "t_first_token_s": 1.5, "t_end_s": 5.5, "new_tokens": 81, "prompt_tokens": 200}
+    found = rates.rates(record)
+    assert found["ttft_s"] == 0.5
+    assert found["tpot_ms"] == 50.0
+    assert found["decode_tok_s"] == 20.0
+    assert found["prompt_per_ttft_tok_s"] == 400.0
+    assert found["e2e_tok_s"] == 18.0
+
+
+@pytest.mark.parametrize("missing", ["t_first_token_s", "t_end_s", "new_tokens"])
+def test_a_missing_part_gives_null_with_a_reason_and_never_zero(missing):
+    record = {"t_start_s": 0.0, "t_first_token_s": 0.5, "t_end_s": 4.5, "new_tokens": 81, "prompt_tokens": 9}
+    found = rates.rates(record | {missing: None})
+    assert found["decode_tok_s"] is None
+    assert found["decode_tok_s_reason"]
+
+
+def test_one_token_has_no_decode_rate():
+    assert rates.rates(made.generation(new_tokens=1))["decode_tok_s"] is None
+
+
+def test_batch_counts_in_rates_of_tokens_but_not_in_tpot():
+    found = rates.rates(made.generation(tok_s=10.0, batch=4))
+    assert found["decode_tok_s"] == pytest.approx(40.0)
+    assert found["tpot_ms"] == pytest.approx(100.0)
+
+
+def test_bytes_a_second_are_weights_over_tpot():
+    frame = speed.table([made.generation(tok_s=30.0)])
+    assert frame["gb_s"].iloc[0] == pytest.approx(30.0)
+
+
+# ---- tables
+
+
+def test_tables_of_a_whole_study():
+    rows = made.study(gpu=30.0, cpu=15.0)
+    frame = speed.table(rows)
+    assert speed.main_arms(frame) == ["cpu", "gpu"]
+    prompts = speed.by_prompt(frame)
+    assert list(prompts["prompt"]) == ["one", "two", "three"]
+    assert prompts["gpu_decode_tok_s"].iloc[1].startswith("30.0 [")
+    assert prompts["ratio"].iloc[0].startswith("2.00")
+    arms = speed.by_arm(frame, rows).set_index("arm")
+    assert arms.loc["gpu", "itl_p50_ms"] == pytest.approx(33.3, abs=0.4)
+    assert list(speed.by_process(frame)["process"]) == [0, 1]
+
+
+def test_visits_are_three_columns_and_never_averaged():
+    rows = [*made.study(), made.generation("gpu", 5.0, visit="cold"), made.generation("gpu", 15.0, visit="first")]
+    visits = speed.by_visit(speed.table(rows)).set_index("arm")
+    assert visits.loc["gpu", "cold_tok_s"].startswith("5.0")
+    assert visits.loc["gpu", "first_tok_s"].startswith("15.0")
+    assert visits.loc["gpu", "steady_tok_s"].startswith("30.0")
+
+
+# ---- is it faster?
+
+
+def test_faster():
+    found = only(speedup.judge(made.study(gpu=30.0, cpu=15.0), []), "SPEEDUP")
+    assert found["numbers"]["ratio"] == pytest.approx(2.0)
+    assert "2.00 times" in findings.say(found)["sentence"]
+
+
+def test_slower():
+    assert "NO_SPEEDUP" in codes(speedup.judge(made.study(gpu=10.0, cpu=15.0), []))
+
+
+def test_cannot_tell_from_three_pairs():
+    assert "SPEEDUP_UNDECIDED" in codes(speedup.judge(made.study(processes=1), []))
+
+
+def test_cannot_tell_when_the_interval_holds_one():
+    rows = made.study(gpu=15.0, cpu=15.0)
+    for row, scale in zip(rows, (1, 1.1, 1, 0.9, 1, 1.05, 1, 0.95, 1, 1.02, 1, 0.98), strict=True):
+        row["t_end_s"] = row["t_first_token_s"] + (row["t_end_s"] - row["t_first_token_s"]) / scale
+    assert "SPEEDUP_UNDECIDED" in codes(speedup.judge(rows, []))
+
+
+def test_cpu_alone_has_a_rate_and_no_ratio():
+    found = speedup.judge(made.study(gpu=None, cpu=15.0), [])
+    assert only(found, "CPU_ONLY_RATE")["numbers"]["cpu_decode_tok_s"] == pytest.approx(15.0)
+    assert not {"SPEEDUP", "NO_SPEEDUP", "NOT_LIKE_FOR_LIKE"} & set(codes(found))
+
+
+def test_different_dtypes_without_a_like_pair_are_named():
+    found = only(speedup.judge(made.study(), []), "NOT_LIKE_FOR_LIKE")
+    assert "float32" in findings.say(found)["sentence"]
+    assert "float16" in findings.say(found)["sentence"]
+
+
+def test_like_for_like_and_best_against_best():
+    rows = made.study()
+    for repeat in range(6):
+        for arm, dtype, tok_s in (
+            ("cpu", "float32", 15.0),
+            ("gpu", "float16", 30.0),
+            ("cpu_bfloat16", "bfloat16", 20.0),
+            ("gpu_float32", "float32", 27.0),
+        ):
+            rows.append(made.generation(arm, tok_s, dtype=dtype, kind="side", block=repeat))
+    found = only(speedup.judge(rows, []), "LIKE_FOR_LIKE")
+    assert found["numbers"]["like_for_like_ratio"] == pytest.approx(27 / 15)
+    assert found["numbers"]["best_against_best_ratio"] == pytest.approx(30 / 20)
+    assert "NOT_LIKE_FOR_LIKE" not in codes(speedup.judge(rows, []))
+
+
+# ---- does the prompt matter?
+
+
+def test_not_the_prompt():
+    found = [f for f in speedup.judge(made.study(), []) if f["code"] == "PROMPT_NO_EFFECT"]
+    assert {f["words"]["side"] for f in found} == {"CPU", "GPU"}
+    assert found[0]["words"]["spread"] == pytest.approx(2.0, abs=0.01)
+
+
+def test_the_prompt_matters():
+    assert "PROMPT_MATTERS" in codes(speedup.judge(made.study(jitter=(0.7, 1.0, 1.2)), []))
+
+
+def test_the_prompt_cannot_be_judged_on_a_restless_machine():
+    rows = made.study(jitter=(0.9, 1.0, 1.1))
+    for row in rows:
+        if row["process"] == 1:
+            row["t_end_s"] = row["t_first_token_s"] + 1.6 * (row["t_end_s"] - row["t_first_token_s"])
+    assert "PROMPT_UNDECIDED" in codes(speedup.judge(rows, []))
+
+
+# ---- may the numbers be believed?
+
+
+def test_calm_records_raise_no_warning():
+    found = speedup.judge(made.study(), [made.text()])
+    assert [f["code"] for f in found if f["status"] == "warn"] == ["NOT_LIKE_FOR_LIKE"]
+
+
+def test_early_end_counts_real_tokens_only():
+    rows = made.study()
+    rows[1] = made.generation("gpu", 30.0, new_tokens=31)
+    assert only(speedup.judge(rows, []), "STOPPED_EARLY")["numbers"] == {"new_tokens": 31, "max_new_tokens": 61}
+
+
+def test_other_work_is_named():
+    rows = [row | {"others_cpu_pct": 22.0} for row in made.study()]
+    assert "22%" in findings.say(only(speedup.judge(rows, []), "OTHER_WORK"))["sentence"]
+
+
+def test_load_at_start_is_named():
+    rows = [row | {"load": {"load_1min": 9.5, "cores": 8}} for row in made.study()]
+    assert "LOADED_AT_START" in codes(speedup.judge(rows, []))
+
+
+def test_two_states_show_only_between_processes():
+    rows = [row for p in range(3) for row in made.study(gpu=30.0 if p != 1 else 20.0, processes=1, jitter=(1, 1, 1))]
+    for index, row in enumerate(rows):
+        row["process"] = index // 6
+    for row in list(rows):  # a fourth sample in each process, for a spread inside it
+        if row["prompt_id"] == "one":
+            rows.append(row | {"block": 9})
+    found = only(speedup.judge(rows, []), "TWO_STATES")
+    assert (found["words"]["slow"], found["words"]["fast"]) == (pytest.approx(20.0), pytest.approx(30.0))
+    assert "TWO_STATES" not in codes(speedup.judge(made.study(processes=3), []))
+
+
+def test_noise_is_named_loudly_when_it_is_large():
+    noisy = only(speedup.judge(made.study(gpu=None, jitter=(0.9, 1.0, 1.1)), []), "NOISY")
+    assert noisy["variant"] is None
+    very = only(speedup.judge(made.study(gpu=None, jitter=(0.6, 1.0, 1.5)), []), "NOISY")
+    assert very["variant"] == "very"
+
+
+def test_a_slow_first_visit_is_named_and_kept_apart():
+    rows = [*made.study(), made.generation("gpu", 10.0, visit="first"), made.generation("cpu", 15.0, visit="first")]
+    found = [f for f in speedup.judge(rows, []) if f["code"] == "FIRST_VISIT_SLOW"]
+    assert [f["words"]["side"] for f in found] == ["GPU"]
+    assert found[0]["words"]["extra"] == pytest.approx(100 - 33.3, abs=0.1)
+
+
+def test_greedy_tokens_that_vary_are_named():
+    rows = made.study()
+    assert "NOT_REPEATABLE" not in codes(speedup.judge(rows, []))
+    rows[-1]["token_ids"] = [9, *rows[-1]["token_ids"][1:]]
+    assert "NOT_REPEATABLE" in codes(speedup.judge(rows, []))
+
+
+def test_a_process_that_crashed_is_named():
+    ended = [{"status": "OK", "words": "ended normally"}, {"status": "CRASH", "words": "ended by SIGSEGV"}]
+    found = only(speedup.judge(made.study(), [], ended), "PROCESS_ENDED")
+    assert "1 of 2" in findings.say(found)["sentence"]
+
+
+def test_nothing_measured_says_nothing():
+    assert speedup.judge([], []) == []
+
+
+# ---- texts
+
+
+def test_identical_text_is_right():
+    found = speedup.judge([], [made.text(), made.text(prompt_id="two")])
+    assert codes(found) == ["TEXT_RIGHT"]
+    assert found[0]["numbers"]["texts_identical"] == 2
+
+
+def test_a_rounding_difference_is_no_fault():
+    other = made.text(gaps=[0.0, 0.0, 0.01, 0.0], subject={"token_ids": [5, 6, 9, 8]})
+    assert texts.first_divergence(other) == 2
+    assert codes(speedup.judge([], [other])) == ["TEXT_RIGHT"]
+
+
+def test_a_token_far_below_the_best_is_wrong():
+    wrong = made.text(gaps=[0.0, 11.5, 3.0, 0.0], subject={"token_ids": [5, 0, 0, 0]})
+    found = speedup.judge([], [wrong])
+    assert codes(found) == ["WRONG_TEXT"]
+    assert found[0]["numbers"]["first_wrong_step"] == 1
+
+
+def test_equal_tokens_with_broken_logits_are_wrong():
+    assert codes(speedup.judge([], [made.text(logits_finite=False, first_nonfinite_step=3)])) == ["WRONG_TEXT"]
+
+
+def test_tolerance_follows_the_dtype():
+    by_dtype = [texts.gap_tolerance(made.text(dtype=dtype)) for dtype in ("float32", "float16", "bfloat16")]
+    assert by_dtype == [0.02, pytest.approx(0.156, abs=0.001), pytest.approx(1.25, abs=0.01)]

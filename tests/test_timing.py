@@ -1,0 +1,98 @@
+"""Intervals against tables and arithmetic; other work against a burner whose share is known."""
+
+import multiprocessing
+import random
+import statistics
+import time
+
+import psutil
+import pytest
+
+from rocmlab import timing
+
+
+@pytest.mark.parametrize(("n", "rank"), [(5, 0), (6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (30, 10)])
+def test_interval_ranks_are_those_of_the_sign_test_table(n, rank):
+    assert timing.interval_rank(n) == rank
+
+
+def test_median_interval_of_fifteen_known_samples():
+    found = timing.median_interval([float(value) for value in range(15, 0, -1)])
+    assert (found.median, found.low, found.high, found.n, found.enough) == (8.0, 4.0, 12.0, 15, True)
+
+
+def test_few_samples_give_the_range_and_say_so():
+    found = timing.median_interval([3.0, 1.0, 2.0])
+    assert (found.median, found.low, found.high, found.enough) == (2.0, 1.0, 3.0, False)
+    assert timing.median_interval([]) is None
+
+
+def test_the_interval_covers_the_true_median_as_often_as_it_says():
+    draw = random.Random(1)
+    covered = 0
+    for _ in range(1000):
+        found = timing.median_interval([draw.expovariate(1.0) for _ in range(12)])
+        covered += found.low <= 0.6931 <= found.high
+    assert covered >= 940
+
+
+def test_a_drift_that_both_arms_share_does_not_widen_the_ratio():
+    below = [10.0 + step for step in range(12)]
+    above = [2 * value for value in below]
+    found = timing.ratio_interval(above, below)
+    assert (found.median, found.low, found.high) == (2.0, 2.0, 2.0)
+
+
+def test_a_ratio_of_noise_reaches_over_one():
+    draw = random.Random(2)
+    a, b = ([draw.gauss(10, 1) for _ in range(20)] for _ in range(2))
+    found = timing.ratio_interval(a, b)
+    assert found.low < 1 < found.high
+
+
+def test_spread_is_the_middle_half_over_the_median():
+    samples = [90.0, 95.0, 100.0, 105.0, 110.0]
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    assert timing.spread_pct(samples) == pytest.approx(100 * (high - low) / middle) == pytest.approx(10.0)
+    assert timing.spread_pct([1.0, 2.0]) is None
+
+
+def _burn(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_other_work_sees_a_process_that_takes_one_core():
+    burner = multiprocessing.get_context("spawn").Process(target=_burn, args=(6.0,))
+    burner.start()
+    while psutil.Process(burner.pid).cpu_times().user < 0.3:
+        time.sleep(0.05)
+    with timing.OtherWork() as others:
+        time.sleep(1.5)
+    burner.kill()
+    burner.join()
+    assert others.pct > 0.6 * 100 / psutil.cpu_count()
+
+
+def test_own_work_is_not_counted_as_other_work():
+    began = time.process_time()
+    with timing.OtherWork() as others:
+        before = psutil.cpu_times()
+        _burn(1.5)
+        after = psutil.cpu_times()
+    share = 100 / (1.5 * psutil.cpu_count())
+    whole = share * (sum(after) - sum(before) - (after.idle - before.idle))
+    assert others.pct == pytest.approx(whole - share * (time.process_time() - began), abs=6)
+
+
+def test_a_short_interval_gives_null_not_zero():
+    with timing.OtherWork() as others:
+        pass
+    assert others.pct is None
+
+
+def test_load_names_its_units():
+    found = timing.load()
+    assert found["cores"] >= 1
+    assert found["memory_free_bytes"] > 1e6

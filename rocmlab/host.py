@@ -32,6 +32,17 @@ class Clock:
         total[0] = int((end - begin).sum()) - total[1:].sum()
         return total
 
+    def segments(self, begin: int, end: int) -> list[tuple[int, int, int]]:
+        """Return (begin, end, activity) of each segment that overlaps an interval, cut to it; gaps are left out."""
+        first = max(int(np.searchsorted(self.times, begin, side="right")) - 1, 0)
+        last = min(int(np.searchsorted(self.times, end)), len(self.times) - 1)
+        found = []
+        for place in range(first, last):
+            grown = self.sums[:, place + 1] - self.sums[:, place]
+            inside = max(begin, int(self.times[place])), min(end, int(self.times[place + 1]))
+            found.append((*inside, int(grown.argmax())))
+        return [segment for segment in found if segment[1] > segment[0]]
+
     def _until(self, at: np.ndarray) -> np.ndarray:
         at = np.clip(at, self.times[0], self.times[-1])
         left = np.clip(np.searchsorted(self.times, at, side="right") - 1, 0, max(len(self.times) - 2, 0))

@@ -13,7 +13,7 @@ OTHER = "other"
 BARE = "Triton (other)"
 
 # First match wins. Sources: the naming schemes of Tensile and TensileLite (Cijk_, with _UserArgs since hipBLASLt),
-# AOTriton, composable kernel, MIOpen's kernel sources, inductor (triton_poi_, _red_, _per_, _tem_), ROCclr's blit kernels.
+# AOTriton, composable kernel, MIOpen's kernel sources, inductor (triton_poi_, _red_, _per_, _tem_), ROCclr's blits.
 PATTERNS = (
     ("memcpy", r"^Memcpy |rocclr_copyBuffer|rocclr_copyImage"),
     ("memset", r"^Memset |rocclr_fillBuffer|rocclr_fillImage"),

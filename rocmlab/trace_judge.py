@@ -74,7 +74,7 @@ def window_rule(found: dict[str, Any]) -> tuple[str, str | None]:
 
 
 def cause(parts: dict[str, int], window: int, idle: int) -> str | None:
-    """Return what of the host a HOST_BOUND window waited for, the largest part; None where the host is not the limit."""
+    """Return what of the host a HOST_BOUND window waited for, its largest part; None where the host is no limit."""
     starved = sum(parts.values())
     limit = max(HOST_BOUND_PCT / 100 * window, MAIN_CAUSE_PCT / 100 * idle)
     return max(parts, key=parts.__getitem__).upper() if starved and starved >= limit else None
@@ -158,6 +158,29 @@ def _step_numbers(steps: list[dict[str, Any]]) -> dict[str, Any]:
     keys = {"token_wall_us": "wall_us", "kernels_per_token": "kernels", "launches_per_token": "launch_calls"}
     found = {name: [token[key] for token in tokens if key in token] for name, key in keys.items()}
     return {name: statistics.median_low(values) if values else None for name, values in found.items()}
+
+
+def evidence(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return what the trace gives to the ledger, medians over the decoded tokens; None where it holds none.
+
+    Grade A: `device_busy_ms_a_token` (union of the work launched in a token), `kernels_a_token`, `launches_a_token`,
+    `sync_calls_a_token`.
+    """
+    keys = {
+        "device_busy_ms_a_token": "linked_busy_us",
+        "kernels_a_token": "kernels",
+        "launches_a_token": "launch_calls",
+    }
+    found = {
+        name: median_of_tokens(metrics, key) for name, key in (keys | {"sync_calls_a_token": "sync_calls"}).items()
+    }
+    busy = found["device_busy_ms_a_token"]
+    return found | {"device_busy_ms_a_token": None if busy is None else round(busy / 1000, 4)}
+
+
+def median_of_tokens(metrics: dict[str, Any], key: str) -> Any:
+    values = [step[key] for step in metrics.get("steps", []) if step["kind"] == "token" and key in step]
+    return statistics.median_low(values) if values else None
 
 
 def _reason(metrics: dict[str, Any]) -> str:

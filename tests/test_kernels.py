@@ -70,12 +70,15 @@ def test_matrix_products_by_name():
     ("name", "kind"),
     [
         ("hipLaunchKernel", "launch_api"), ("hipExtModuleLaunchKernel", "launch_api"), ("hipGraphLaunch", "launch_api"),
-        ("cudaLaunchKernelExC", "launch_api"), ("cuLaunchKernelEx", "launch_api"), ("hipLaunchCooperativeKernel", "launch_api"),
+        ("cudaLaunchKernelExC", "launch_api"), ("cuLaunchKernelEx", "launch_api"),
+        ("hipLaunchCooperativeKernel", "launch_api"),
         ("hipLaunchHostFunc", "other_api"), ("__hipPushCallConfiguration", "other_api"),
-        ("hipDeviceSynchronize", "sync_api"), ("cudaStreamSynchronize", "sync_api"), ("hipMemcpyWithStream", "sync_api"),
+        ("hipDeviceSynchronize", "sync_api"), ("cudaStreamSynchronize", "sync_api"),
+        ("hipMemcpyWithStream", "sync_api"),
         ("hipMemcpy", "sync_api"), ("hipMemcpyDtoH", "sync_api"), ("cudaEventSynchronize", "sync_api"),
         ("hipMemcpyAsync", "copy_api"), ("cudaMemcpy2DAsync", "copy_api"), ("hipMemsetAsync", "copy_api"),
-        ("hipMalloc", "alloc_api"), ("cudaFree", "alloc_api"), ("hipHostMalloc", "alloc_api"), ("hipMallocAsync", "alloc_api"),
+        ("hipMalloc", "alloc_api"), ("cudaFree", "alloc_api"), ("hipHostMalloc", "alloc_api"),
+        ("hipMallocAsync", "alloc_api"),
         ("hipModuleLoadData", "module_load_api"), ("cuLibraryLoadData", "module_load_api"),
         ("hipStreamIsCapturing", "other_api"), ("hipGetDevicePropertiesR0600", "other_api"),
     ],
@@ -125,7 +128,7 @@ NEW = {
 @pytest.mark.parametrize("row", [OLD, NEW])
 def test_totals_of_old_and_new_torch_are_sums_of_self_times(row):
     outer = {
-        key: 0.0 if key.startswith("self_c") and "cpu" not in key or "self_d" in key else value
+        key: 0.0 if (key.startswith("self_c") and "cpu" not in key) or "self_d" in key else value
         for key, value in row.items()
     }
     rows = [
@@ -185,7 +188,8 @@ def test_a_printed_table_of_torch_profiler(tmp_path):
     got = read(tmp_path, TABLE)
     assert (got["kind"], got["verdict"]) == ("torch-profiler-table", "OK")
     expected = {
-        "kernels": 200, "kernel_us": 8000.0, "largest_kernel_pct": 75.0, "launches": 200, "launch_api_us": 9.0, "sync_calls": 1,
+        "kernels": 200, "kernel_us": 8000.0, "largest_kernel_pct": 75.0, "launches": 200, "launch_api_us": 9.0,
+        "sync_calls": 1,
         "sync_us": 1200.0, "self_cpu_us": 3000.0, "self_device_us": 8000.0,
     }  # fmt: skip
     assert {key: got["numbers"][key] for key in expected} == expected

@@ -340,7 +340,8 @@ def test_launch_bound_is_said_only_of_short_kernels_and_an_empty_queue():
 def test_cpu_tensors_and_costly_waits_are_noted_when_they_cost_a_percent():
     events = [
         make.mark("ProfilerStep#1", 0, 1000), make.op("aten::add", 100, 400), make.op("aten::view", 400, 440),
-        *make.launched(500, 512, 520, 1), make.op("aten::nonzero", 530, 700), make.call("hipStreamSynchronize", 540, 690),
+        *make.launched(500, 512, 520, 1), make.op("aten::nonzero", 530, 700),
+        make.call("hipStreamSynchronize", 540, 690),
         *make.launched(710, 722, 730, 2),
     ]  # fmt: skip
     metrics = measured(events)
@@ -403,7 +404,8 @@ def test_every_expected_value_of_the_recorded_traces(shared):
 
 
 NASTY = [
-    b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\x00", b"\xff", b"null", b"-1", b"1e308", b"NaN", b"[]", b"{}", b"true",
+    b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\x00", b"\xff", b"null", b"-1", b"1e308", b"NaN", b"[]",
+    b"{}", b"true",
     b'"x"', b"\n", b"9" * 30,
 ]  # fmt: skip
 VALUES = [None, -5, 0, 1e30, 1e-9, "12", "x", [], {}, True, -1e15, 2**70, "hipGraphLaunch", 0.0001]
@@ -411,7 +413,7 @@ VALUES = [None, -5, 0, 1e30, 1e-9, "12", "x", [], {}, True, -1e15, 2**70, "hipGr
 
 @st.composite
 def damaged(draw):
-    """Cut, overwrite, remove or repeat bytes of a whole trace, or give fields of its events values they should not have."""
+    """Cut, overwrite, remove or repeat bytes of a trace, or give its fields values that they should not have."""
     rng = random.Random(draw(st.integers(0, 2**32)))
     events = make.two_tokens() + graph(240, 99, 3)
     for _ in range(draw(st.integers(0, 6))):

@@ -252,7 +252,8 @@ def test_a_trace_is_recognised_by_its_content_and_others_are_not(tmp_path):
     long_header = {"deviceProperties": [{"id": i, "name": "AMD Instinct MI250X" * 9} for i in range(900)]}
     assert answer(tmp_path, make.written(make.two_tokens(), **long_header), "notes.txt")["kind"] == "trace"
     for content in (
-        b'{"cells": [{"source": ["print(\\"traceEvents\\":1)"]}], "nbformat": 4}', b'{"schema": "rocmlab-probe-1"}', b"[1, 2, 3]",
+        b'{"cells": [{"source": ["print(\\"traceEvents\\":1)"]}], "nbformat": 4}', b'{"schema": "rocmlab-probe-1"}',
+        b"[1, 2, 3]",
         b'[{"name": "a", "cat": "b"}]', b"plain text about \"traceEvents\": [", b"\x1f\x8b broken",
     ):  # fmt: skip
         (tmp_path / "other").write_bytes(content)

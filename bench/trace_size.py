@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
-SEED = HERE / "tests" / "data" / "traces" / "decode_h200.json.gz"
+SEED = HERE / "tests" / "data" / "traces" / "decode_made.json.gz"
 # Runs in the child: peak memory in KiB on Linux; Windows has no resource module.
 CHILD = """
 import sys, time

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import inspect
 import itertools
+import re
 import shutil
 import sys
 import tempfile
@@ -32,6 +34,8 @@ TRACE = "07_decode.json.gz"
 PROBE_LIMIT_S = 120
 PARTS = 360  # equal parts of a step in its figure, two pixels each
 TOP = 10
+# What a trace says about the machine it came from, in its header.
+PERSONAL = re.compile(r'"(host_name|trace_id|traceName)"\s*:\s*"(?:[^"\\]|\\.)*"')
 
 
 # ---- what can it see
@@ -160,14 +164,16 @@ def decode(
     import torch
 
     tokens = torch.tensor([ids], device=device)
+    # transformers renamed past_key_values to cache in 5.x; both have to work.
+    name = "cache" if "cache" in inspect.signature(loaded.model.forward).parameters else "past_key_values"
     cache, times = None, []
     timing.synchronise(device)
     with torch.inference_mode():
         for number in range(steps + 1):
             began = time.perf_counter()
             with mark(f"decode_step#{number - 1}" if number else "prefill"):
-                out = loaded.model(input_ids=tokens, past_key_values=cache, use_cache=True)
-                cache, tokens = out.past_key_values, out.logits[:, -1:].argmax(dim=-1)
+                out = loaded.model(input_ids=tokens, use_cache=True, **{name: cache})
+                cache, tokens = out[name], out.logits[:, -1:].argmax(dim=-1)
                 tokens.item()
             times.append(round(1000 * (time.perf_counter() - began), 4))
     return times
@@ -215,7 +221,8 @@ def keep(prof: Any, path: Path) -> Path:
         prof.export_chrome_trace(str(raw))
         text = raw.read_text(encoding="utf-8", errors="replace")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(results.redact(text).encode(), compresslevel=6))
+    text = results.redact(PERSONAL.sub(r'"\1": ""', text))
+    path.write_bytes(gzip.compress(text.encode(), compresslevel=6, mtime=0))
     return path
 
 

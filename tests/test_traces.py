@@ -1,7 +1,9 @@
 """Traces as files: forms, units, packing, repair; and what `rocmlab read` answers for them."""
 
 import gzip
+import importlib.util
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -319,3 +321,59 @@ def test_all_recorded_traces_are_answered_with_the_default_window(shared):
         got = readers.answer(path, "zh")
         assert got["kind"] == "trace" and got["sentence"], path.name
         json.dumps(got, allow_nan=False)
+
+
+# --- traces that lie beside the tests: one made, two recorded by torch 2.13 on a CPU, with and without Kineto's form
+
+DATA = Path(__file__).resolve().parent / "data" / "traces"
+
+
+def test_the_made_decode_loop_by_arithmetic():
+    got = readers.answer(DATA / "decode_made.json.gz")
+    numbers = got["numbers"]
+    # A token: 120 operators of 40 us and 60 us more; 60 kernels of 9 us, 60 of 4 us, and a copy of 2 us.
+    assert (numbers["window_us"], numbers["token_wall_us"]) == (9720.0, 4860.0)
+    assert (numbers["kernels"], numbers["kernels_per_token"], numbers["launches_per_token"]) == (240, 120, 121)
+    assert numbers["busy_us"] == 2 * (60 * 9 + 60 * 4 + 2)
+    assert numbers["kernel_us"] == numbers["busy_us"] - 4 and numbers["gemm_mean_us"] == 9.0
+    assert (numbers["launch_latency_us"], numbers["launch_api_us"], numbers["launch_period_us"]) == (13.0, 5.0, 40.0)
+    why = got["metrics"]["idle_why_us"]
+    # 8 us after each launch call; before each copy 12 us after its call began.
+    assert why["launch_latency"] == 240 * 8 + 2 * 12
+    assert why["host:launch_api"] == 240 * 5 and why["host:other_api"] == 240 * 1
+    assert (got["verdict"], got["cause"]) == ("HOST_BOUND", "DISPATCH")
+    assert got["metrics"]["libraries"]["rocBLAS/Tensile"] == {"n": 120, "us": 1080.0, "pct": 69.054}
+
+
+def test_one_recording_in_both_forms_of_torch_agrees():
+    whole, listed = (readers.answer(DATA / f"{name}.json.gz") for name in ("cpu_tiny", "cpu_tiny_eventlist"))
+    for got in (whole, listed):
+        assert (got["kind"], got["verdict"]) == ("trace", "NO_DEVICE_DATA")
+        assert [step["name"] for step in got["metrics"]["steps"]] == [
+            "prefill",
+            *(f"decode_step#{i}" for i in range(3)),
+        ]
+    for one, other in zip(whole["metrics"]["steps"], listed["metrics"]["steps"], strict=True):
+        assert one["wall_us"] == pytest.approx(other["wall_us"], abs=0.01)
+    # torch leaves an operator out of its list that only calls one of the same name: numbers differ, names do not.
+    first, second = (traces.load(DATA / f"{name}.json.gz") for name in ("cpu_tiny", "cpu_tiny_eventlist"))
+    assert {first.called(row) for row in first.of(traces.OP)} == {second.called(row) for row in second.of(traces.OP)}
+
+
+def test_a_repeated_trace_says_the_same_and_time_grows_with_size(tmp_path):
+    """The benchmark's own check, small: four times the file, four times the kernels, the same shares."""
+    spec = importlib.util.spec_from_file_location(
+        "trace_size", Path(__file__).resolve().parent.parent / "bench/trace_size.py"
+    )
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    numbers = []
+    for megabytes in (1.5, 6):
+        bench.write(tmp_path / "trace.json", DATA / "decode_made.json.gz", megabytes)
+        got = readers.answer(tmp_path / "trace.json", window="linked")
+        assert got["metrics"]["launches"]["without_device_event"] == 0
+        numbers.append(got["numbers"])
+    small, large = numbers
+    assert large["kernels"] / small["kernels"] == pytest.approx(large["window_us"] / small["window_us"], rel=0.02)
+    assert large["busy_pct"] == pytest.approx(small["busy_pct"], rel=0.02)
+    assert large["unlinked_pct"] == 0.0

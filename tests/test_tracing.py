@@ -160,7 +160,7 @@ def test_the_trace_is_kept_annotated_and_without_names(measured):
     assert steps == [("prefill", "prefill"), *(("token", f"decode_step#{i}") for i in range(3))]
     assert row["metrics"]["verdict"] == "NO_DEVICE_DATA"
     text = gzip.decompress((run.path / row["file"]).read_bytes()).decode()
-    assert str(Path.home()) not in text
+    assert str(Path.home()) not in text and '"host_name": ""' in text and "rocmlab-" not in text
     assert traces.load(run.path / row["file"]).counts["repaired"] == 0
     assert profiler.newest(results.rows(run.path, "profiler"), "evidence")["evidence_grade"] == "A"
     assert codes(profiler.section(run.path)) == ["CPU_STEP", "PROFILER_COST"]
@@ -176,7 +176,7 @@ def test_decoding_by_hand_writes_the_same_tokens_as_generate():
 
     class Watch:
         def __init__(self, model):
-            self.model = model
+            self.model, self.forward = model, model.forward
 
         def __call__(self, **given):
             out = self.model(**given)

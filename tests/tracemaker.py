@@ -73,3 +73,52 @@ def two_tokens() -> list[Event]:
             copy(t + 84, t + 86, c + 7),
         ]
     return events
+
+
+OPS = (  # operator around, operator inside, launch call, kernel, its microseconds
+    ("aten::linear", "aten::mm", "hipExtModuleLaunchKernel", "Cijk_Alik_Bljk_HHS_BH_MT32x16x64_SN_1LDSB0_WS32", 9.0),
+    ("aten::mul", "aten::mul", "hipLaunchKernel", "void at::native::elementwise_kernel<128, 4>(int, float*)", 4.0),
+)
+PERIOD_US, TOKEN_US = 40.0, 60.0  # of one operator; of what a token has besides operators
+
+
+def decode(tokens: int = 2, operators: int = 120) -> list[Event]:
+    """A decode loop as Kineto records it with stacks: Python frames, nested operators, noise calls, launches, flows.
+
+    Each operator takes 40 us of the host and one kernel of 9 or 4 us that starts 8 us after its launch call returned;
+    each token ends in a read-back of 25 us with a copy of 2 us.
+    """
+    events: list[Event] = []
+    length = operators * PERIOD_US + TOKEN_US
+    for token in range(tokens):
+        begin = token * length
+        events.append(mark(f"decode_step#{token}", begin, begin + length, args={"External id": 1 + token * 1000}))
+        for number in range(operators):
+            events += _operator(begin + 10 + number * PERIOD_US, 1 + token * 1000 + number, *OPS[number % 2])
+        at, correlation = begin + 10 + operators * PERIOD_US, 900 + token * 1000
+        events += [
+            op("aten::item", at, at + 40, args={"External id": correlation}),
+            call("hipMemcpyWithStream", at + 8, at + 33, correlation, kind=2),
+            copy(at + 20, at + 22, correlation),
+        ]
+    return events
+
+
+def _operator(
+    at: float, correlation: int, outer: str, inner: str, launch: str, name: str, length: float
+) -> list[Event]:
+    external = {"External id": correlation, "Record function id": 0, "Ev Idx": correlation}
+    shape = {"grid": [8, 1, 1], "block": [64, 1, 1], "shared memory": 0}
+    flow = {"id": correlation, "pid": 70, "tid": 7, "cat": "ac2g", "name": "ac2g"}
+    frame = f"model/layers.py({40 + correlation % 7}): forward"
+    return [
+        event("python_function", frame, at, at + 38, args={"Python id": correlation, "Python parent id": 0}),
+        event("python_function", "<built-in method linear of type object at 0x7f00>", at + 2, at + 36, args=external),
+        op(outer, at + 4, at + 34, args=external),
+        op(inner, at + 8, at + 30, args=external),
+        call("hipGetDevicePropertiesR0600", at + 12, at + 13, correlation + 500_000),
+        call(launch, at + 16, at + 21, correlation, **shape),
+        {"ph": "s", "ts": BASE_US + at + 16, **flow},
+        kernel(at + 29, at + 29 + length, correlation, name=name, **shape),
+        {"ph": "f", "ts": BASE_US + at + 29, **flow, "bp": "e"},
+    ]

@@ -51,6 +51,7 @@ SHOWN = (
     "launches", "queue", "host_exclusive_pct", "libraries", "top_kernels", "sync", "waits", "critical_path_us",
     "critical_path_pct", "no_launch_ops", "aten_ops", "steps",
 )  # fmt: skip
+OPERATOR_NAME = re.compile(r"detach_?$|\w+Backward\d+$")  # operators whose names have no namespace
 PYTHON_NAME = re.compile(r"\.pyc?\(\d+\)|^<built-in |^<frozen |^nn\.Module: |\(\d+\): ")
 
 
@@ -212,7 +213,7 @@ class _Columns:
             return KERNEL
         if PYTHON_NAME.search(event.name):
             return PYTHON
-        return OP if "::" in event.name else MARK
+        return OP if "::" in event.name or OPERATOR_NAME.match(event.name) else MARK
 
     def finish(self) -> Trace:
         """Sort by start, longest first, and count time in ticks from the first event."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rocmlab import evidence, operators, results, worker
@@ -18,6 +19,7 @@ from rocmlab.results import Run
 SCHEMA = "rocmlab-operator-1"
 TABLE = "operators"
 TEXT_KEPT = 2000
+MODES = ("curated", "all", "failed")
 PATIENCE = 3  # workers that may fail to start before the rest is given up
 
 
@@ -31,6 +33,19 @@ class Plan:
     budget_s: float = 300.0
     only: tuple[str, ...] = ()
     pairs: frozenset[tuple[str, str]] | None = None  # of (operator, dtype): these only
+
+
+def planned(run: Path, mode: str, only: str, dtypes: str, limit_s: float, budget_s: float) -> Plan:
+    """Return the plan that a notebook's parameters ask for. Raises ValueError for a mode that does not exist."""
+    if mode not in MODES:
+        raise ValueError(f"operators={mode}: use one of {', '.join(MODES)}")
+    return Plan(
+        dtypes=tuple(name.strip() for name in dtypes.split(",") if name.strip()),
+        limit_s=limit_s,
+        budget_s=budget_s,
+        only=tuple(name.strip() for name in only.split(",") if name.strip()),
+        pairs=failed(run) if mode == "failed" else None,
+    )
 
 
 def chosen(plan: Plan, device: str) -> Iterator[tuple[Check, str, str | None]]:

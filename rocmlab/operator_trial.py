@@ -74,7 +74,8 @@ def trial(catalogue: str, name: str, dtype: str, device: str, off: bool = False)
 
 
 def _texts(caught: list[warnings.WarningMessage]) -> list[str]:
-    said = [f"{w.category.__name__}: {w.message}".strip()[:TEXT_KEPT] for w in caught]
+    ours = [w for w in caught if not issubclass(w.category, (DeprecationWarning, FutureWarning))]  # of Python code
+    said = [f"{w.category.__name__}: {w.message}".strip()[:TEXT_KEPT] for w in ours]
     return list(dict.fromkeys(said))[:WARNINGS_KEPT]
 
 

@@ -91,7 +91,7 @@ def _mixed() -> list[Check]:
     layers = (normal(64, 128), normal(256, 128, scale=0.09), normal(16, 256, scale=0.06))
     return [
         make("autocast_forward", run=_autocast, inputs=layers),
-        make("autocast_training_step", run=_autocast_step, inputs=layers),
+        make("autocast_training_step", run=_autocast_step, inputs=layers, waits=True),
         make("autocast_convolution", run=_autocast_conv, inputs=(normal(2, 16, 14, 14), normal(16, 16, 3, 3, scale=0.08)), library="dnn"),
         make("grad_scaler_skips_overflow", run=_scaler, inputs=(normal(16, 16),), dtypes=("float16",), waits=True, library=None),
     ]  # fmt: skip
@@ -160,7 +160,7 @@ def _rnn(kind: str) -> Any:
 def _linear_algebra() -> list[Check]:
     make = functools.partial(Check, family="linear algebra", dtypes=SINGLE, terms=1024, steps=64)
     return [
-        make("cholesky", run=lambda t, x: t.linalg.cholesky(_definite(t, x)), inputs=(normal(128, 128),)),
+        make("cholesky", run=lambda t, x: t.linalg.cholesky(_definite(t, x)), inputs=(normal(128, 128),), waits=True),
         make("solve", run=lambda t, x, y: t.linalg.solve(_definite(t, x), y), inputs=(normal(128, 128), normal(128, 8)), waits=True),
         make("qr", run=_qr, inputs=(normal(128, 64),), waits=True),
         make("singular_values", run=lambda t, x: t.linalg.svdvals(x), inputs=(normal(64, 48),), waits=True),

@@ -24,6 +24,7 @@ from rocmlab.operators.check import Check, Maker, seeded
 MIN_CALLS, MAX_CALLS = 6, 30
 STEADY_S = 0.03  # time for steady calls beyond the first six
 STEADY_MOST_S = 0.6  # no further call begins after this
+CPU_CALLS = 3  # on a CPU subject, where no speed is judged: enough for a first call beside a steady one
 SAMPLED_ROWS = 48  # rows of a large result that are compared with float64
 GRAD_TERMS = 1024  # a gradient sums over the rows of its inputs
 WARNINGS_KEPT, TEXT_KEPT = 5, 500
@@ -275,11 +276,11 @@ def _wide(out: Any) -> Any:
 # ---- time and memory
 
 
-def steady(call: Callable[[], Any], device: str) -> list[float]:
+def steady(call: Callable[[], Any], device: str, most: int = MAX_CALLS) -> list[float]:
     """Return times of single calls in ms, synchronised at both ends, at least six unless they are very slow."""
     samples: list[float] = []
     spent = 0.0
-    while len(samples) < MAX_CALLS and (spent < STEADY_S or len(samples) < MIN_CALLS) and spent < STEADY_MOST_S:
+    while len(samples) < most and (spent < STEADY_S or len(samples) < MIN_CALLS) and spent < STEADY_MOST_S:
         timing.synchronise(device)
         began = time.perf_counter()
         call()
@@ -299,7 +300,7 @@ def _steady_row(check: Check, dtype: str, device: str) -> dict[str, Any]:
     call()
     gc.collect()
     before = _memory(device)
-    samples = steady(call, device)
+    samples = steady(call, device, CPU_CALLS if device == "cpu" else MAX_CALLS)
     gc.collect()
     after = _memory(device)
     _state["last"] = (check.name, dtype, call)

@@ -25,6 +25,8 @@ EPSILON = {
     "bfloat16": 2.0**-7,
 }
 SLACK = 4.0
+# Below this a result may be flushed to zero: the smallest normal number, for float16 a few of its smallest steps.
+FLOOR = {"float32": 2.0**-126, "tf32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-22}
 
 
 def relative(precision: str, terms: int, steps: int) -> float:
@@ -54,11 +56,12 @@ def compare(
     if not all(math.isfinite(float(part.sum())) for part in (got, wanted)):
         got, wanted, lost = _finite_part(got, wanted)
     share = 0.0 if exact else relative(precision, terms, steps)
+    floor = 0.0 if exact else FLOOR.get(precision, 0.0)
     count = max(got.numel(), 1)
     rms = float(torch.linalg.vector_norm(wanted)) / math.sqrt(count)
     error = torch.sub(got, wanted).abs_()
     largest = float(error.max()) if error.numel() else 0.0
-    allowed = wanted.abs().mul_(share).add_(share * rms if atol is None else atol)
+    allowed = wanted.abs().mul_(share).add_(share * rms + floor if atol is None else atol)
     ratio = error.div_(allowed).nan_to_num_(nan=0.0)  # 0 / 0: no error where none is allowed
     worst = float(ratio.max()) if ratio.numel() else 0.0
     return {

@@ -11,7 +11,6 @@ import contextlib
 import copy
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,13 +24,12 @@ from typing import Any
 import nbformat
 import psutil
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
-from nbclient.exceptions import DeadKernelError
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from papermill.execute import execute_notebook
 
-from rocmlab import executed, isolate
-from rocmlab.executed import Result
+from rocmlab import ending, executed, isolate
+from rocmlab.ending import Result
 from rocmlab.parameters import INJECTED_TAG
 from rocmlab.readers import notebooks
 
@@ -189,7 +187,7 @@ def execute(
     execution = Execution(notebook, run, log_path)
     scratch = run / "notebooks" / f".{name}.partial.ipynb"
     scratch.parent.mkdir(parents=True, exist_ok=True)
-    before = _oom_kills()
+    before = ending.oom_kills()
     thread = threading.Thread(target=_work, args=(execution, scratch, parameters), daemon=True)
     interrupted = False
     try:
@@ -201,7 +199,7 @@ def execute(
             execution.end("stopped by Ctrl-C")
             thread.join(GIVE_UP_S)
     execution.end_orphans()
-    result = _result(execution, stopped=interrupted, oom=_oom_kills() > before)
+    result = ending.judge(execution, stopped=interrupted, oom=ending.oom_kills() > before)
     with contextlib.suppress(OSError):
         scratch.unlink(missing_ok=True)
     try:
@@ -278,78 +276,6 @@ def _watch(
             ended_at = time.monotonic()
 
 
-def _id(cell: dict[str, Any] | None) -> str | None:
-    return cell.get("id", "unnamed") if cell is not None else None
-
-
 def _shown(cell: dict[str, Any] | None) -> str | None:
     """Return a cell's name for the console; the one that papermill injects has none of its own."""
-    return "params" if cell is not None and INJECTED_TAG in notebooks.tags(cell) else _id(cell)
-
-
-def _oom_kills() -> int:
-    """Return how many processes the kernel's out-of-memory killer has ended since boot; 0 where nobody counts them."""
-    try:
-        text = Path("/proc/vmstat").read_text(encoding="utf-8")
-    except OSError:
-        return 0
-    found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
-    return int(found.group(1)) if found else 0
-
-
-# ---- judging how it ended
-
-
-def _result(execution: Execution, *, stopped: bool, oom: bool) -> Result:
-    seconds = round(time.monotonic() - execution.began, 3)
-    code = execution.process.poll() if execution.process is not None else None
-    failed = next((c for c in execution.notebook.cells if executed.papermill_state(c).get("status") == "failed"), None)
-    if execution.ended_by_us and not failed:
-        status = "failed" if stopped else "timed_out"
-        message = execution.ended_by_us + (f" of {execution.limit_s:g} s" if execution.limit_s else "")
-        return replace(_at(execution, execution.cell, status, seconds, message), limit_s=execution.limit_s)
-    if failed is not None:
-        status, message = notebooks.failure(*(notebooks.error_of(failed) or ("error", "without a message")))
-        return _at(execution, failed, status, seconds, message)
-    error = execution.error
-    if error is None:
-        return Result("ok", seconds)
-    if isinstance(error, OSError):
-        return _at(
-            execution, execution.cell, "failed", seconds, f"the executed copy could not be written: {error.strerror}"
-        )
-    if code is not None or isinstance(error, (DeadKernelError, RuntimeError)):
-        return _dead(execution, seconds, code, oom)
-    return _at(execution, execution.cell, "failed", seconds, f"{type(error).__name__}: {error}".splitlines()[0])
-
-
-def _dead(execution: Execution, seconds: float, code: int | None, oom: bool) -> Result:
-    if code is None:
-        last = str(execution.error).splitlines()[0] if str(execution.error) else "the kernel gave no answer"
-        return _at(execution, execution.cell, "crashed", seconds, last)
-    kind, words = isolate.meaning(code)
-    out = kind == "KILLED" and oom
-    words = "ended by the system's out-of-memory killer" if out else words
-    status = "out_of_memory" if out else "crashed"
-    return _at(execution, execution.cell, status, seconds, words, code, _signal(code))
-
-
-def _signal(code: int) -> str | None:
-    try:
-        return signal.Signals(-code).name if code < 0 else None
-    except ValueError:
-        return str(-code)
-
-
-def _at(
-    execution: Execution,
-    cell: dict[str, Any] | None,
-    status: str,
-    seconds: float,
-    message: str,
-    code: int | None = None,
-    by: str | None = None,
-) -> Result:
-    cells = [c for c in notebooks.code_cells(execution.notebook) if notebooks.runnable(c)]
-    number = next((n for n, c in enumerate(cells, 1) if c is cell or (cell and c.get("id") == cell.get("id"))), None)
-    return Result(status, seconds, _id(cell), number, message, code, by)
+    return "params" if cell is not None and INJECTED_TAG in notebooks.tags(cell) else ending.name(cell)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rocmlab import results
+from rocmlab.ending import Result, papermill_state
 from rocmlab.findings import finding, say
 from rocmlab.readers import notebooks
 
@@ -24,27 +24,6 @@ CELL_FRAME = re.compile(r"[\\/]ipykernel_\d+[\\/]")
 MACHINERY = re.compile(r"[\\/](ipykernel|zmq|tornado)[\\/]")
 LEFT_OUT = re.compile(r"\n\.\.\. (\d+) characters left out \.\.\.\n")
 IMAGES = ("image/png", "image/jpeg", "image/gif")
-
-
-@dataclass(frozen=True)
-class Result:
-    """How one notebook ended: status ok, failed, crashed, timed_out or out_of_memory.
-
-    `cell` is the id of the cell where it ended and `code_cell` its number among the author's code cells, from 1;
-    `exit` and `signal` are the kernel's, where it ended by itself.
-    """
-
-    status: str
-    seconds: float
-    cell: str | None = None
-    code_cell: int | None = None
-    message: str | None = None
-    exit: int | None = None
-    signal: str | None = None
-    limit_s: float | None = None
-
-    def as_row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def keep(executed: dict[str, Any], result: Result, path: Path, run: str, log: Path) -> None:
@@ -171,7 +150,3 @@ def shortened(text: str) -> str:
     middle = text[len(head) : -len(tail)]
     dropped = len(LEFT_OUT.sub("", middle)) + sum(int(number) for number in LEFT_OUT.findall(middle))
     return f"{head}\n... {dropped} characters left out ...\n{tail}"
-
-
-def papermill_state(cell: dict[str, Any]) -> dict[str, Any]:
-    return cell.get("metadata", {}).get("papermill") or {}

@@ -100,14 +100,23 @@ def child_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
 
 
 def call(
-    target: str, arguments: dict[str, Any] | None = None, *, limit_s: float, env: dict[str, str] | None = None
+    target: str,
+    arguments: dict[str, Any] | None = None,
+    *,
+    limit_s: float,
+    env: dict[str, str] | None = None,
+    streams: Path | None = None,
 ) -> Outcome:
-    """Call `"module:function"` with keyword arguments in a fresh Python; never raises for what the child does."""
+    """Call `"module:function"` with keyword arguments in a fresh Python; never raises for what the child does.
+
+    `streams` names a folder in which the whole output is kept, as the files stdout and stderr.
+    """
     with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
         request, response = Path(folder, "request.json"), Path(folder, "response.json")
         request.write_text(json.dumps({"target": target, "arguments": arguments or {}}), encoding="utf-8")
         command = [sys.executable, "-m", "rocmlab.isolate", str(request), str(response)]
-        code, seconds, stdout, stderr = run(command, limit_s=limit_s, env=child_environment(env), folder=Path(folder))
+        kept = streams or Path(folder)
+        code, seconds, stdout, stderr = run(command, limit_s=limit_s, env=child_environment(env), folder=kept)
         try:
             answer = json.loads(response.read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -61,6 +61,7 @@ def report(arguments: argparse.Namespace) -> int:
     limits = parameters.merge(house.LIMITS, layers)[0]
     run = results.home() / "outputs" / runfolder.folder_name(arguments, subject)
     earlier = runfolder.resumable(run, arguments.fresh)
+    _offer_model([parameters.merge(book.declared, layers)[0] for book in books], subject)
     try:
         with runfolder.locked(run, arguments.fresh):
             facts = birth.certificate(run.name, arguments.arch, subject, snapshot, earlier)
@@ -138,10 +139,12 @@ def _run_all(run: Path, facts: dict[str, Any], orders: list[Order], limits: dict
     for order in todo:
         facts["parameters"][order.number] = order.values
         facts["notebooks"][order.number] = {"status": "skipped", "message": "it was not reached", "seconds": None}
-    write(run, facts)
+    if todo:  # a run from which everything is kept stays as it was born
+        write(run, facts)
     for place, order in enumerate(todo, 1):
         _run_one(run, facts, order, limits, f"[{place}/{len(todo)}] {order.book.stem}")
-    write(run, facts, ended=True)
+    if todo:
+        write(run, facts, ended=True)
     say("")
     for order in orders:
         say(line(order, facts["notebooks"][order.number], kept=order not in todo))
@@ -180,7 +183,14 @@ def _model(values: dict[str, Any], subject: dict[str, Any]) -> str | None:
         return None
     hub_model = {"hub_model": values["hub_model"]} if values.get("hub_model") else {}
     settled = models.settle(str(values["model"]), accelerator=subject["device"] != "cpu", **hub_model)
-    return f"speed: {settled.speed}, text: {settled.text}"
+    return ", ".join(f"{spec} {models.identity(spec)}" for spec in (settled.speed, settled.text) if spec)
+
+
+def _offer_model(orders: list[dict[str, Any]], subject: dict[str, Any]) -> None:
+    """Ask once, at a terminal, for the hub model that `auto` stands for on an accelerator."""
+    wanted = [values["hub_model"] for values in orders if values.get("model") == "auto" and values.get("hub_model")]
+    if wanted and subject["device"] != "cpu":
+        models.offer(wanted[0])
 
 
 def _complete(run: Path, order: Order, row: dict[str, Any]) -> bool:

@@ -168,24 +168,27 @@ def test_pip_fails_rather_than_replace_a_protected_torch(tmp_path, version):
 
 
 def test_a_torch_put_into_the_venv_by_its_owner_is_used_and_never_replaced(house, tmp_path):
-    python = bare(tmp_path / "env")
-    give(python, tmp_path / "wheels", SELF_BUILT)
-    assert run(house, "--python", str(python)).returncode == 0
+    """A .venv made by hand, with a torch in it, while another torch is in the active environment."""
+    active = bare(tmp_path / "env")
+    give(active, tmp_path / "wheels", SELF_BUILT)
+    subprocess.run([sys.executable, "-m", "venv", str(house / ".venv")], check=True)
     own = interpreter.inside(house / ".venv")
-    path = wheel(tmp_path / "wheels", "torch", ROCM)
-    assert pip(own, "install", "--no-deps", "--no-index", "--ignore-installed", path).returncode == 0
+    give(own, tmp_path / "wheels", ROCM)
+    before = fingerprint(own)
 
-    assert run(house, "--python", str(python)).returncode == 0
-    seen = interpreter.ask(str(own))["torch"]
-    assert seen["version"] == ROCM and str(house / ".venv") in seen["file"]
-    refused = run(house, "--python", str(python), "--torch", "cpu")
+    done = run(house, VIRTUAL_ENV=str(tmp_path / "env"))
+    assert done.returncode == 0 and f"found torch {ROCM} in .venv (kept)" in done.stdout, done.stdout + done.stderr
+    assert (house / ".venv" / "constraints.txt").read_text(encoding="utf-8") == f"torch=={ROCM}\n"
+    assert "up to date" in run(house, VIRTUAL_ENV=str(house / ".venv"), python=str(own)).stdout
+    refused = run(house, "--torch", "cpu")
     assert refused.returncode == 1 and ROCM in refused.stderr and "Traceback" not in refused.stderr
-    assert interpreter.ask(str(own))["torch"] == seen
+    assert run(house, "--python", str(active)).returncode == 0
+    assert fingerprint(own) == before
 
     # Even when the folder no longer runs, it is not thrown away.
     own.unlink()
-    stopped = run(house, "--python", str(python))
-    assert stopped.returncode == 1 and "Move that folder away" in stopped.stderr
+    stopped = run(house)
+    assert stopped.returncode == 1 and "Move it away" in stopped.stderr
     assert interpreter.torch_on_disk(house / ".venv") == ROCM
 
 
@@ -240,6 +243,11 @@ def test_an_index_is_asked_alone_and_gives_the_torch_for_the_card(house, tmp_pat
     assert "up to date" in capsys.readouterr().out
     assert install.main(words[:2], root=house, sysfs=sysfs) == 0
     assert "up to date" in capsys.readouterr().out
+
+    # On another Python .venv is made anew, with torch from where it came before.
+    assert install.main(["--python", str(bare(tmp_path / "other"))], root=house, sysfs=sysfs) == 0
+    assert "made anew" in capsys.readouterr().out
+    assert interpreter.torch_on_disk(house / ".venv") == ROCM
 
 
 def test_a_cuda_build_is_looked_up_first_and_not_taken(house, tmp_path, monkeypatch, capsys):

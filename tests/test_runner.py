@@ -159,7 +159,9 @@ def test_a_run_folder_without_the_right_to_write(tmp_path):
         "except UsageError as error: print(error)\n"
     )
     tmp_path.chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(houses.ROOT))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", env=environment(houses.ROOT)
+    )
     assert "cannot write in" in done.stdout, done
 
 
@@ -241,7 +243,7 @@ def test_one_that_dies_does_not_stop_the_others_and_resume_runs_it_again(home, c
         "01": "ok", "03": "crashed", "05": "failed", "12": "ok"
     }  # fmt: skip
     assert (facts["notebooks"]["03"]["cell"], facts["notebooks"]["03"]["exit"]) == ("takeaway", 7)
-    assert facts["schema"] == "rocmlab-birth-1" and facts["started"] <= facts["ended"]
+    assert facts["schema"] == "rocmlab-birth-1" and facts["started"] <= facts["ended"] and facts["resumed"] is None
     assert len(results.rows(run, "half")) == 1, "what was measured before the crash is kept"
     assert re.search(r"^03_dies +crashed +\d+\.\d s +cell takeaway: exit code 7$", said, re.MULTILINE)
     assert "4 notebook(s) to run, about 24 s" in said and f"Page: {run / 'index.html'}" in said
@@ -258,6 +260,10 @@ def test_one_that_dies_does_not_stop_the_others_and_resume_runs_it_again(home, c
     assert (answer["kind"], answer["verdict"]) == ("run", "FAILED")
     assert answer["numbers"]["notebooks_ok"] == 3 and "Notebook 05 failed" in answer["sentence"]
     assert readers.answer(run / "run.json")["numbers"] == answer["numbers"]
+
+    # Everything is kept: the certificate stays as it is.
+    before = (run / "run.json").read_bytes()
+    assert report("--only", "01,03") == 0 and (run / "run.json").read_bytes() == before
 
     # The page fails: said, exit 1, records kept.
     use_page(monkeypatch, houses.page(fails="no template"))

@@ -61,8 +61,10 @@ def test_tables_of_a_whole_study():
     assert list(prompts["prompt"]) == ["one", "two", "three"]
     assert prompts["gpu_decode_tok_s"].iloc[1].median == pytest.approx(30.0)
     assert prompts["ratio"].iloc[0].median == pytest.approx(2.0)
-    arms = speed.by_arm(frame, rows).set_index("arm")
-    assert arms.loc["gpu", "itl_p50_ms"] == pytest.approx(33.3, abs=0.4)
+    measures = speed.measures(frame, rows).set_index("measure")
+    assert measures.loc["itl_p50_ms", "gpu"] == pytest.approx(33.3, abs=0.4)
+    assert measures.loc["ttft_ms", "cpu"].median == pytest.approx(100.0)
+    assert measures.loc["e2e_tok_s", "gpu"].median == pytest.approx(61 / (0.1 + 60 / 30))
     assert list(speed.by_process(frame)["process"]) == [0, 1]
 
 
@@ -181,6 +183,13 @@ def test_two_states_show_only_between_processes():
     found = only(speedup.judge(rows, []), "TWO_STATES")
     assert (found["words"]["slow"], found["words"]["fast"]) == (pytest.approx(20.0), pytest.approx(30.0))
     assert "TWO_STATES" not in codes(speedup.judge(made.study(processes=3), []))
+
+
+def test_two_states_inside_a_process():
+    rows = made.study(processes=3, jitter=(1.0, 0.6, 1.01))
+    found = [f for f in speedup.judge(rows, []) if f["code"] == "TWO_STATES"]
+    assert {f["variant"] for f in found} == {"inside"}
+    assert {(f["words"]["n_slow"], f["words"]["n_fast"]) for f in found} == {(3, 6)}
 
 
 def test_noise_is_named_loudly_when_it_is_large():

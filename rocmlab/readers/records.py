@@ -80,13 +80,11 @@ def _birth(birth: dict[str, Any], folder: Path, name: str) -> Reading:
     states = [row.get("status") for row in rows.values()]
     tables = [results.parse_lines(_text(path)) for path in sorted((folder / "records").glob("*.jsonl"))]
     damaged = sum(table[1] for table in tables)
-    seconds = [row["seconds"] for row in rows.values() if isinstance(row.get("seconds"), (int, float))]
+    took = [row["seconds"] for row in rows.values() if isinstance(row.get("seconds"), (int, float))]
     numbers: dict[str, Any] = {
         "notebooks": len(rows),
         **{f"notebooks_{state}": states.count(state) for state in ("ok", *CODES, "skipped")},
-        "seconds": round(
-            sum(seconds for row in rows.values() if isinstance(seconds := row.get("seconds"), (int, float))), 3
-        ),
+        "seconds": round(sum(took), 3),
         "records": sum(len(table[0]) for table in tables),
         "damaged_lines": damaged,
         "method_version": birth.get("method_version"),

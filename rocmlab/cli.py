@@ -45,6 +45,9 @@ def parser() -> argparse.ArgumentParser:
 
     read = verbs.add_parser("read", help="say what a trace, a log, a snapshot, a record or a run folder shows")
     read.add_argument("files", nargs="+", metavar="FILE")
+    read.add_argument(
+        "--window", default="auto", help="part of a trace: auto, linked, device, trace, annotation:NAME (default: auto)"
+    )
     _shared(read)
 
     model = verbs.add_parser("model", help="fetch and prepare the bundled model")
@@ -57,12 +60,16 @@ def _shared(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--lang", choices=LANGUAGES, default="en")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one verb and return its exit code."""
+def calm() -> None:
+    """Let a console under GBK or code page 1252 replace what it cannot show: printing must never fail."""
     for stream in (sys.stdout, sys.stderr):
-        # A console under GBK or code page 1252 cannot show every character; it must never fail on one.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    calm()
     arguments = parser().parse_args(argv)
     try:
         return VERBS[arguments.verb](arguments)
@@ -81,11 +88,13 @@ def read(arguments: argparse.Namespace) -> int:
     worst = 0
     for name in arguments.files:
         try:
-            answer = readers.answer(Path(name), arguments.lang)
+            answer = readers.answer(Path(name), arguments.lang, arguments.window)
         except OSError as error:
             print(f"rocmlab: cannot open {name}: {error.strerror or error}", file=sys.stderr)
             worst = 2
             continue
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}") from error
         if answer["kind"] == "unknown":
             worst = 2
         print(json.dumps(answer, ensure_ascii=True, allow_nan=False) if arguments.json else _shown(answer))
@@ -125,4 +134,7 @@ def model(arguments: argparse.Namespace) -> int:
 VERBS = {"check": check, "report": report, "read": read, "model": model}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # `python -m rocmlab.cli` runs this file under another name, whose UsageError would not be the one that is raised.
+    from rocmlab.cli import main as entry
+
+    sys.exit(entry())

@@ -18,7 +18,18 @@ from rocmlab import findings
 from rocmlab.findings import Finding
 
 # In the order in which they are asked; each has recognise() and read(). Cheap and certain ones first.
-MODULES = ("probes", "notebooks", "measurements", "records", "unknown")
+MODULES = (
+    "traces",
+    "probes",
+    "key_averages",
+    "rocprof",
+    "tools",
+    "notebooks",
+    "measurements",
+    "records",
+    "logs",
+    "unknown",
+)
 
 HEAD_BYTES = 1 << 16
 
@@ -38,8 +49,9 @@ class Reading:
 class Evidence:
     """One file (or run folder) to be recognised: bytes, text and JSON, each read at most once and only when asked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, window: str = "auto") -> None:
         self.path = path
+        self.window = window  # which part of a trace to judge
         self.name = path.name
 
     @functools.cached_property
@@ -87,9 +99,12 @@ def decode(data: bytes) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def read(path: Path) -> Reading:
-    """Read one file or run folder. Raises OSError when it cannot be opened; damaged content never raises."""
-    evidence = Evidence(path)
+def read(path: Path, window: str = "auto") -> Reading:
+    """Read one file or run folder, a trace in the window asked for. Damaged content never raises.
+
+    Raises OSError when it cannot be opened, ValueError when the window is none or not in this trace.
+    """
+    evidence = Evidence(path, window)
     for name in MODULES:
         module = importlib.import_module(f"rocmlab.readers.{name}")
         if module.recognise(evidence):
@@ -97,9 +112,9 @@ def read(path: Path) -> Reading:
     raise AssertionError("the reader of unknown content recognises everything")
 
 
-def answer(path: Path, lang: str = "en") -> dict[str, Any]:
+def answer(path: Path, lang: str = "en", window: str = "auto") -> dict[str, Any]:
     """Return `{file, schema, kind, verdict, status, sentence, numbers, advice, findings}` for one file."""
-    reading = read(path)
+    reading = read(path, window)
     ordered = findings.worst_first(reading.findings)
     code, status = findings.verdict(ordered)
     spoken = ([reading.headline] if reading.headline else []) + ordered

@@ -1,0 +1,285 @@
+"""07: where does one decode step go, and when is the GPU idle?"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rocmlab import lane_plot, plots, results, timing, trace_judge, words
+from rocmlab.findings import Finding, finding
+from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
+
+ARMS = ("clean", "events", "profiled")
+NAME_CHARACTERS = 70
+
+
+def section(run: Path) -> Section:
+    """Return the tables, the figures and the findings of notebook 07."""
+    rows = results.rows(run, "profiler")
+    made = Section("07", question("07"), how=words.both("how_07"))
+    if not any(row["what"] == "steps" for row in rows):
+        made.findings = ended(rows)
+        made.missing = None if made.findings else words.both("reason_no_records", notebook="07")
+        return made
+    made.findings = judge(rows)
+    first = next(row for row in rows if row["what"] == "steps")
+    made.provenance = [str(first["model_spec"]), str(first["dtype"])]
+    _add_arms(made, rows)
+    trace = newest(rows, "trace")
+    if trace:
+        _add_trace(made, trace, newest(rows, "operators") or {}, footer(run, first))
+        if trace["metrics"]["verdict"] in ("HOST_BOUND", "DEVICE_BOUND", "DEVICE_GAPS", "MIXED"):
+            made.answers = {"slow": trace_judge.judge(trace["metrics"])[1][0]}
+    return made
+
+
+def newest(rows: list[dict[str, Any]], what: str) -> dict[str, Any] | None:
+    return next((row for row in reversed(rows) if row["what"] == what), None)
+
+
+# ---- judge
+
+
+def judge(rows: list[dict[str, Any]]) -> list[Finding]:
+    """Return what the trace says, what the profiler cost, and what follows for the step without it."""
+    trace = newest(rows, "trace")
+    found = ended(rows)
+    if trace is None:
+        return found
+    on_cpu = trace["device"] == "cpu"
+    found += _cpu_step(rows, trace) if on_cpu else trace_judge.judge(trace["metrics"])[1]
+    return found + _cost(rows) + ([] if on_cpu else _at_clean_speed(rows, trace))
+
+
+def ended(rows: list[dict[str, Any]]) -> list[Finding]:
+    """Say of each child process that did not end well how it ended."""
+    processes = [row for row in rows if row["what"] in ("probe", "process")]
+    lost = [row for row in processes if row["status"] != "OK"]
+    if not lost:
+        return []
+    numbers = {"ended": len(lost), "count": len(processes)}
+    return [finding("PROCESS_ENDED", numbers=numbers, words=f"{lost[0]['status']}, {lost[0]['words']}")]
+
+
+def steps_ms(rows: list[dict[str, Any]], arm: str) -> list[float]:
+    """Return every step time of one arm, in order of measurement."""
+    return [ms for row in rows if row["what"] == "steps" and row["arm"] == arm for ms in row["itl_ms"]]
+
+
+def _cost(rows: list[dict[str, Any]]) -> list[Finding]:
+    clean, profiled = (steps_ms(rows, arm) for arm in ("clean", "profiled"))
+    if not clean or not profiled:
+        return []
+    before, after = statistics.median(clean), statistics.median(profiled)
+    numbers = {
+        "clean_tpot_ms": round(before, 3),
+        "profiled_tpot_ms": round(after, 3),
+        "ratio": round(after / before, 3),
+    }
+    return [finding("PROFILER_COST", numbers=numbers)]
+
+
+def _at_clean_speed(rows: list[dict[str, Any]], trace: dict[str, Any]) -> list[Finding]:
+    """Relate the device time of a token, which the profiler hardly changes, to the step without the profiler."""
+    busy = trace_judge.evidence(trace["metrics"])["device_busy_ms_a_token"]
+    clean = steps_ms(rows, "clean")
+    if busy is None or not clean:
+        return []
+    tpot = statistics.median(clean)
+    numbers = {"device_busy_ms": busy, "clean_tpot_ms": round(tpot, 3), "busy_clean_pct": round(100 * busy / tpot, 1)}
+    return [finding("BUSY_AT_CLEAN_SPEED", numbers=numbers)]
+
+
+def _cpu_step(rows: list[dict[str, Any]], trace: dict[str, Any]) -> list[Finding]:
+    host = trace["metrics"].get("host_exclusive_pct", {})
+    numbers = {"profiled_tpot_ms": round(statistics.median(steps_ms(rows, "profiled")), 3)}
+    numbers |= {
+        "operator_pct": host.get("aten"),
+        "aten_ops_a_token": trace_judge.median_of_tokens(trace["metrics"], "aten_ops"),
+    }
+    return [finding("CPU_STEP", numbers=numbers)]
+
+
+# ---- tables
+
+
+def _add_arms(made: Section, rows: list[dict[str, Any]]) -> None:
+    probe = newest(rows, "probe")
+    if probe:
+        made.tables.append(Table("probe", words.both("profiler_probe"), probe_table(probe)))
+    made.tables.append(Table("tpot", words.both("profiler_tpot"), arms_table(rows)))
+    outside = newest(rows, "rocprofv3")
+    if outside and outside.get("top_kernels"):
+        frame = kernels_table(outside["top_kernels"])
+        made.tables.append(Table("rocprofv3", words.both("profiler_rocprofv3"), frame))
+
+
+def probe_table(probe: dict[str, Any]) -> pd.DataFrame:
+    """Return what the build says that it can record, and what it recorded of one small product."""
+    asked = ("status", "torch", "kineto", "activities", "form", "operators", "runtime_calls", "device_events", "linked")
+    lines = []
+    for key in asked:
+        value = probe.get(key)
+        shown = ", ".join(value) if isinstance(value, list) else str(value) if value is not None else None
+        lines.append({"asked": words.both(f"probe_{key}"), "answer": shown, "answer_reason": probe["words"]})
+    return pd.DataFrame(lines)
+
+
+def arms_table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return one row an arm: median step with its interval, n, and the ratio to the clean one."""
+    clean = timing.median_interval(steps_ms(rows, "clean"))
+    lines = []
+    for arm in ARMS:
+        found = timing.median_interval(steps_ms(rows, arm))
+        if found:
+            line: dict[str, Any] = {"measured": words.both(f"arm_{arm}"), "tpot_ms": found.median, "n": found.n}
+            line |= {"tpot_ms_low": found.low, "tpot_ms_high": found.high}
+            lines.append(line | {"times_clean_ratio": found.median / clean.median if clean else None})
+    return pd.DataFrame(lines)
+
+
+def _add_trace(made: Section, trace: dict[str, Any], operators: dict[str, Any], foot: str) -> None:
+    metrics = trace["metrics"]
+    made.tables.append(Table("steps", words.both("profiler_steps"), steps_table(metrics)))
+    if metrics.get("idle_why_us") is not None:
+        made.tables += [
+            Table("idle", words.both("profiler_idle"), idle_table(metrics)),
+            Table("libraries", words.both("profiler_libraries"), libraries_table(metrics)),
+            Table("kernels", words.both("profiler_kernels"), kernels_table(metrics["top_kernels"])),
+            Table("waits", words.both("profiler_waits"), waits_table(metrics)),
+        ]
+        made.figures.append(
+            Figure("idle", lambda: draw_idle(metrics, foot), alt_idle(metrics), words.both("figure_idle"))
+        )
+    if operators.get("rows"):
+        made.tables.append(Table("operators", words.both("profiler_operators"), pd.DataFrame(operators["rows"])))
+    lanes = trace.get("lanes")
+    if lanes:
+        caption = words.both("figure_step", step=lanes["name"])
+        made.figures.insert(0, Figure("step", lambda: draw_step(lanes, foot), alt_step(lanes), caption))
+
+
+def steps_table(metrics: dict[str, Any]) -> pd.DataFrame:
+    """Return one row an annotated step."""
+    reason = words.both("reason_no_device_events")
+    columns = {
+        "kernels": "kernels", "launches": "launch_calls", "busy_pct": "busy_in_span_pct",
+        "not_handed_over_pct": "starved_pct_of_window", "waiting_calls": "sync_calls",
+    }  # fmt: skip
+    lines = []
+    for step in metrics.get("steps", []):
+        line = {"step": step["name"], "wall_ms": step["wall_us"] / 1000, "operators": step["aten_ops"]}
+        for name, key in columns.items():
+            line |= {name: step.get(key), f"{name}_reason": reason}
+        lines.append(line | {"verdict": step.get("verdict"), "verdict_reason": reason})
+    return pd.DataFrame(lines)
+
+
+def idle_table(metrics: dict[str, Any]) -> pd.DataFrame:
+    """Return the window split into busy time and idle time by cause; the shares add up to 100 %."""
+    whole = metrics["window"]["dur_us"]
+    parts = {"busy": metrics["busy_us"], **metrics["idle_why_us"]}
+    lines = [
+        {"part": part_name(part), "time_ms": us / 1000, "share_pct": 100 * us / whole if whole else None}
+        for part, us in parts.items()
+    ]
+    return pd.DataFrame(lines)
+
+
+def part_name(part: str) -> Text:
+    return words.both(f"part_{part.replace(':', '_')}")
+
+
+def libraries_table(metrics: dict[str, Any]) -> pd.DataFrame:
+    lines = [
+        {"library": name, "n": row["n"], "time_ms": row["us"] / 1000, "share_pct": row["pct"]}
+        for name, row in metrics["libraries"].items()
+    ]
+    return pd.DataFrame(lines)
+
+
+def kernels_table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    lines = []
+    for row in rows:
+        mean = row["us"] / row["n"] if row["n"] else None
+        line = {"kernel": _short(row["name"]), "library": row["library"], "n": row["n"]}
+        lines.append(line | {"time_ms": row["us"] / 1000, "mean_us": mean})
+    return pd.DataFrame(lines)
+
+
+def waits_table(metrics: dict[str, Any]) -> pd.DataFrame:
+    """Return the calls that waited for the device, with what is behind them; one line of dashes when there was none."""
+    none = words.both("reason_no_waits")
+    lines = [
+        {"call": row["call"], "behind": row["frame"] or row["operator"], "n": row["n"], "time_ms": row["us"] / 1000}
+        for row in metrics["waits"][:10]
+    ]
+    return pd.DataFrame(lines or [{"call": None, "call_reason": none, "n": 0}])
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 3]}..."
+
+
+# ---- figures
+
+
+def draw_step(lanes: dict[str, Any], foot: str) -> Any:
+    figure = lane_plot.draw(lanes)
+    plots.footer(figure, f"profiler on · {foot}")
+    return figure
+
+
+def alt_step(lanes: dict[str, Any]) -> Text:
+    busy = sum(end - begin for begin, end, _ in lanes["device"])
+    values = {"step": lanes["name"], "wall": words.number(lanes["wall_us"] / 1000, "ms")}
+    values |= {"launches": len(lanes["launches"]), "kernels": len(lanes["device"])}
+    return words.both("alt_step", busy=words.number(busy / 1000, "ms"), **values)
+
+
+def draw_idle(metrics: dict[str, Any], foot: str) -> Any:
+    """Draw busy time and idle time by cause as bars; causes under half a percent together."""
+    rows = idle_table(metrics).to_dict("records")
+    large = [
+        {"part": words.pick(row["part"], "en"), "share_pct": row["share_pct"]}
+        for row in rows
+        if row["share_pct"] >= 0.5
+    ]
+    rest = sum(row["share_pct"] for row in rows) - sum(row["share_pct"] for row in large)
+    frame = pd.DataFrame([*large, {"part": "idle: everything else", "share_pct": rest}]).assign(arm="GPU")
+    figure, ax = plots.canvas(0.9 + 0.36 * len(frame))
+    plots.paired_bars(ax, frame, category="part", arm="arm", value="share_pct", unit="%", ratio_of=None)
+    plots.footer(figure, f"profiler on · {foot}")
+    return figure
+
+
+def alt_idle(metrics: dict[str, Any]) -> Text:
+    rows = idle_table(metrics).to_dict("records")
+    return {
+        lang: words.word(
+            "alt_idle",
+            lang,
+            values="; ".join(f"{words.pick(r['part'], lang)}: {words.number(r['share_pct'], '%')}" for r in rows),
+        )
+        for lang in words.LANGUAGES
+    }
+
+
+def footer(run: Path, row: dict[str, Any]) -> str:
+    birth = results.birth(run)
+    host = snapshot(run).get("host") or {}
+    card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
+    notice = "CPU run, no GPU measured" if row["device"] == "cpu" else ""
+    started = str(birth.get("started") or row.get("at") or "")
+    return plots.footer_text(
+        card=str(card),
+        model=str(row["model_spec"]),
+        dtype=row["dtype"],
+        batch=1,
+        n=row["steps"],
+        date=started,
+        notice=notice,
+    )

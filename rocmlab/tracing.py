@@ -1,0 +1,336 @@
+"""What can the profiler see on this build, and what does one decode step look like through it?
+
+`probe(run, device)` asks in a child process; `study(run, model, device, dtype, ...)` measures in another: the same
+decode steps clean, between device events, and under torch.profiler, each an arm of its own. Rows go to the table
+"profiler", the trace to `traces/`. `rocprofv3(...)` runs the same steps under that tool where it is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import inspect
+import itertools
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rocmlab import isolate, launches, models, profiler, results, timing, trace_judge
+from rocmlab.calls import ACTIVITIES
+from rocmlab.host import ACTIVITY, Clock
+from rocmlab.readers import traces
+from rocmlab.results import Run
+from rocmlab.timeline import Timeline, Window, us
+
+TABLE = "profiler"
+TRACE = "07_decode.json.gz"
+PROBE_LIMIT_S = 120
+PARTS = 360  # equal parts of a step in its figure, two pixels each
+TOP = 10
+# What a trace says about the machine it came from, in its header.
+PERSONAL = re.compile(r'"(host_name|trace_id|traceName)"\s*:\s*"(?:[^"\\]|\\.)*"')
+
+
+# ---- what can it see
+
+
+def probe(run: Run, device: str) -> dict[str, Any]:
+    """Profile one small product in a child process; record and return what the profiler recorded of it."""
+    outcome = isolate.call("rocmlab.tracing:look", {"device": device}, limit_s=PROBE_LIMIT_S)
+    row = {
+        "what": "probe",
+        "device": device,
+        "status": outcome.status,
+        "words": outcome.words,
+        **(outcome.result or {}),
+    }
+    run.append(TABLE, row)
+    return row
+
+
+def look(device: str) -> dict[str, Any]:
+    """Return what this build says that it can record, and what it did record."""
+    import torch
+
+    value = torch.randn(256, 256, device=device)
+    (value @ value).sum().item()
+    with profile(device) as prof:
+        (value @ value).sum().item()
+        timing.synchronise(device)
+    with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, "probe.json")
+        prof.export_chrome_trace(str(path))
+        trace = traces.load(path)
+    seen = {
+        "device_events": traces.DEVICE,
+        "runtime_calls": (traces.CALL,),
+        "operators": (traces.OP,),
+    }
+    return {
+        "torch": torch.__version__,
+        "kineto": bool(torch.autograd.kineto_available()),
+        "activities": sorted(str(a).rsplit(".", 1)[-1] for a in torch.profiler.supported_activities()),
+        "form": trace.form,
+        "linked": bool(Timeline(trace).linked.any()),
+        **{name: len(trace.of(*cats)) for name, cats in seen.items()},
+    }
+
+
+def profile(device: str) -> Any:
+    """Return a torch.profiler context without shapes and stacks, which would slow the host most."""
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device != "cpu" else [])
+    return profile(activities=activities, record_shapes=False, with_stack=False, profile_memory=False)
+
+
+# ---- one decode step
+
+
+def study(run: Run, model: str, device: str, dtype: str, *, limit_s: float, **plan: Any) -> dict[str, Any]:
+    """Run `measure` in a process of its own; record and return how it ended. `plan`: prompt, steps, repeats."""
+    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model}
+    outcome = isolate.call(
+        "rocmlab.tracing:measure", given | {"device": device, "dtype": dtype} | plan, limit_s=limit_s
+    )
+    row = {"what": "process", "status": outcome.status, "words": outcome.words, "seconds": round(outcome.seconds, 1)}
+    if "out of memory" in f"{outcome.error} {outcome.stderr}".lower():
+        row["status"] = "OUT_OF_MEMORY"
+    run.append(TABLE, row | {"stderr": outcome.stderr[-2000:] if outcome.status != "OK" else ""})
+    return row
+
+
+def measure(
+    run_dir: str,
+    notebook: str,
+    attempt: str,
+    model: str,
+    device: str,
+    dtype: str,
+    prompt: str,
+    steps: int,
+    repeats: int,
+) -> dict[str, Any]:
+    """Measure decode steps clean, with device events, then under the profiler; append rows and write the trace.
+
+    Every arm visits the same lengths, and all of them were visited before: some builds pay tens of milliseconds at the
+    first visit of a length.
+    """
+    run = Run(Path(run_dir), notebook, attempt)
+    loaded = models.load(model, device, dtype)
+    ids = models.prompt_ids(loaded, models.PROMPTS[prompt])
+    header: dict[str, Any] = {
+        "model": loaded.name,
+        "model_spec": loaded.spec,
+        "model_hash": loaded.model_hash,
+        "device": device,
+    }
+    header |= {"dtype": dtype, "batch": 1, "prompt_id": prompt, "prompt_tokens": len(ids), "steps": steps}
+    header |= {"clock": "perf_counter", "evidence_grade": "D", "load": timing.load()}
+    for _ in range(2):
+        decode(loaded, device, ids, steps)
+    for repeat in range(repeats):
+        with timing.OtherWork() as others:
+            times = decode(loaded, device, ids, steps)
+        row = {"what": "steps", "arm": "clean", "repeat": repeat, "others_cpu_pct": others.pct}
+        run.append(TABLE, header | row | {"prefill_ms": times[0], "itl_ms": times[1:]})
+    if device != "cpu":
+        events = decode_between_events(loaded, device, ids, steps)
+        run.append(TABLE, header | {"what": "steps", "arm": "events", "evidence_grade": "B", "itl_ms": events})
+    _profiled(run, header, loaded, device, ids, steps)
+    return {"load": header["load"]}
+
+
+@contextlib.contextmanager
+def unmarked(_: str) -> Any:
+    """Stand for record_function where nothing is to be recorded."""
+    yield
+
+
+def decode(
+    loaded: models.Loaded, device: str, ids: list[int], steps: int, mark: Callable[[str], Any] = unmarked
+) -> list[float]:
+    """Prefill a prompt and decode `steps` tokens greedily; return milliseconds: prefill first, then each step.
+
+    A step ends when its token's number is on the host. `mark(name)` gives the context that each part runs in.
+    """
+    import torch
+
+    tokens = torch.tensor([ids], device=device)
+    # transformers renamed past_key_values to cache in 5.x; both have to work.
+    name = "cache" if "cache" in inspect.signature(loaded.model.forward).parameters else "past_key_values"
+    cache, times = None, []
+    timing.synchronise(device)
+    with torch.inference_mode():
+        for number in range(steps + 1):
+            began = time.perf_counter()
+            with mark(f"decode_step#{number - 1}" if number else "prefill"):
+                out = loaded.model(input_ids=tokens, use_cache=True, **{name: cache})
+                cache, tokens = out[name], out.logits[:, -1:].argmax(dim=-1)
+                tokens.item()
+            times.append(round(1000 * (time.perf_counter() - began), 4))
+    return times
+
+
+def decode_between_events(loaded: models.Loaded, device: str, ids: list[int], steps: int) -> list[float]:
+    """Return milliseconds of each decode step as the device's own events give them."""
+    import torch
+
+    found: list[float] = []
+
+    @contextlib.contextmanager
+    def between(_: str) -> Any:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        yield
+        end.record()
+        end.synchronize()
+        found.append(round(begin.elapsed_time(end), 4))
+
+    decode(loaded, device, ids, steps, between)
+    return found[1:]
+
+
+def _profiled(run: Run, header: dict[str, Any], loaded: models.Loaded, device: str, ids: list[int], steps: int) -> None:
+    from torch.profiler import record_function
+
+    with profile(device) as prof:
+        times = decode(loaded, device, ids, steps, record_function)
+        timing.synchronise(device)
+    row = {"what": "steps", "arm": "profiled", "repeat": 0, "prefill_ms": times[0], "itl_ms": times[1:]}
+    run.append(TABLE, header | row)
+    path = keep(prof, run.path / "traces" / TRACE)
+    run.append(TABLE, header | {"what": "operators", "evidence_grade": "A", "rows": operators(prof)})
+    found = summary(path)
+    run.append(TABLE, header | {"what": "trace", "evidence_grade": "A", "file": f"traces/{TRACE}", **found})
+    given = trace_judge.evidence(found["metrics"])
+    run.append(TABLE, header | {"what": "evidence", "evidence_grade": "A", **given})
+
+
+def keep(prof: Any, path: Path) -> Path:
+    """Write the profiler's trace, packed, without the names of user, host and folders."""
+    with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
+        raw = Path(folder, "trace.json")
+        prof.export_chrome_trace(str(raw))
+        text = raw.read_text(encoding="utf-8", errors="replace")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = results.redact(PERSONAL.sub(r'"\1": ""', text))
+    path.write_bytes(gzip.compress(text.encode(), compresslevel=6, mtime=0))
+    return path
+
+
+def operators(prof: Any) -> list[dict[str, Any]]:
+    """Return the ten operators with most host time of their own, prefill included: name, calls, host microseconds."""
+    rows = [row for row in prof.key_averages() if str(row.key).startswith("aten::")]
+    rows.sort(key=lambda row: -row.self_cpu_time_total)
+    return [{"name": r.key, "n": r.count, "self_cpu_us": round(r.self_cpu_time_total, 3)} for r in rows[:TOP]]
+
+
+def summary(path: Path) -> dict[str, Any]:
+    """Return the metrics of a trace and the lanes of its middle decode step."""
+    trace = traces.load(path)
+    return {"metrics": profiler.measure(trace), "lanes": lanes(trace)}
+
+
+# ---- one step as lanes
+
+
+GROUPS = {"aten": "operator", "launch_api": "launch", "sync_api": "wait"}
+KINDS = {traces.KERNEL: "kernel", traces.COPY: "copy", traces.FILL: "copy"}
+
+
+def lanes(trace: traces.Trace) -> dict[str, Any] | None:
+    """Return the decode step of median length as lanes: `{name, wall_us, part, host, host_part, launches, device}`.
+
+    Lanes are lists of [begin_us, end_us, what] from the step's begin: what the step's thread did, in shares of 360
+    equal parts of the step ([operator, launch, wait, other]) and exactly for `part`, the stretch around the middle
+    kernel that the figure magnifies; launch calls; kernels and copies. None without an annotated decode step.
+    """
+    line = Timeline(trace)
+    rows = line.marked("token")
+    if not len(rows):
+        return None
+    lengths = trace.end[rows] - trace.start[rows]
+    row = int(rows[lengths.argsort()[len(rows) // 2]])
+    window = Window("step", int(trace.start[row]), int(trace.end[row]))
+    events, called = line.inside(window), launches.starting(line, line.launches, window)
+    part, clock = _part(line, window, events), line.clock(int(trace.thread[row]))
+    since = window.begin
+    return {
+        "name": trace.called(row),
+        "wall_us": us(window.length),
+        "part": [us(part.begin - since), us(part.end - since)],
+        "host": _shares(clock, window),
+        "host_part": [[us(b - since), us(e - since), _group(a)] for b, e, a in clock.segments(part.begin, part.end)],
+        "launches": [[us(trace.start[c] - since), us(trace.end[c] - since), "launch"] for c in called],
+        "device": [
+            [us(line.start[e] - since), us(line.end[e] - since), KINDS[int(trace.cat[line.rows[e]])]] for e in events
+        ],
+    }
+
+
+def _group(activity: int) -> str:
+    return GROUPS.get(ACTIVITIES[activity], "other")
+
+
+def _part(line: Timeline, window: Window, events: Any) -> Window:
+    """Return the stretch that is shown magnified: 1/25 of the step around its middle kernel, or around its middle."""
+    width = window.length // 25
+    centre = int(line.start[events[len(events) // 2]]) if len(events) else (window.begin + window.end) // 2
+    begin = min(max(centre - width // 2, window.begin), window.end - width)
+    return Window("part", begin, begin + width)
+
+
+def _shares(clock: Clock, window: Window) -> list[list[float]]:
+    """Return the shares of each equal part of a window that operators, launch calls, waits and the rest take."""
+    edges = np.linspace(window.begin, window.end, PARTS + 1).astype(np.int64)
+    found = []
+    for begin, end in itertools.pairwise(edges):
+        spent = clock.spent(np.array([begin]), np.array([end])) / max(int(end - begin), 1)
+        known = [float(spent[ACTIVITY[name]]) for name in GROUPS]
+        found.append([round(value, 3) for value in (*known, max(0.0, 1 - sum(known)))])
+    return found
+
+
+# ---- rocprofv3
+
+
+def rocprofv3(
+    run: Run, model: str, device: str, dtype: str, *, prompt: str, steps: int, limit_s: float
+) -> dict[str, Any]:
+    """Run the same steps under rocprofv3 if it is installed, and record what its kernel table says."""
+    from rocmlab import readers
+
+    tool = shutil.which("rocprofv3")
+    row: dict[str, Any] = {"what": "rocprofv3", "status": "NOT_AVAILABLE", "words": "rocprofv3 is not on PATH"}
+    if device != "cpu" and tool:
+        with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
+            code = f"from rocmlab import tracing; tracing.repeat({model!r}, {device!r}, {dtype!r}, {prompt!r}, {steps})"
+            command = [tool, "--kernel-trace", "--stats", "--output-format", "csv", "-d", f"{folder}/out"]
+            command += ["--", sys.executable, "-c", code]
+            env = isolate.child_environment()
+            exit_code, seconds, _, stderr = isolate.run(command, limit_s=limit_s, env=env, folder=Path(folder))
+            status, words = (
+                ("TIMEOUT", f"ended after {limit_s:g} s") if exit_code is None else isolate.meaning(exit_code)
+            )
+            row |= {"status": status, "words": words, "seconds": round(seconds, 1), "stderr": stderr[-2000:]}
+            for table in sorted(Path(folder, "out").rglob("*kernel_stats.csv")):
+                answer = readers.answer(table)
+                row |= {key: answer[key] for key in ("numbers", "libraries", "top_kernels")}
+    run.append(TABLE, row)
+    return row
+
+
+def repeat(model: str, device: str, dtype: str, prompt: str, steps: int) -> None:
+    """Load a model and decode once to warm up and once more, for a profiler that watches from outside."""
+    loaded = models.load(model, device, dtype)
+    for _ in range(2):
+        decode(loaded, device, models.prompt_ids(loaded, models.PROMPTS[prompt]), steps)
+    timing.synchronise(device)

@@ -17,9 +17,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from test_cards import fake_sysfs, node
 
 from rocmlab import dotvenv, install, interpreter, wheels
-from tests.test_cards import fake_sysfs, node
 
 ROOT = Path(install.__file__).resolve().parent.parent
 SELF_BUILT, ROCM = "2.9.0a0+git1234", "2.9.1+rocm7.11.0a0"

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from rocmlab import isolate, launches, models, profiler, results, timing, trace_judge
+from rocmlab import isolate, models, profiler, results, timing, trace_judge
 from rocmlab.calls import ACTIVITIES
 from rocmlab.host import ACTIVITY, Clock
 from rocmlab.readers import traces
@@ -260,7 +260,7 @@ def lanes(trace: traces.Trace) -> dict[str, Any] | None:
     lengths = trace.end[rows] - trace.start[rows]
     row = int(rows[lengths.argsort()[len(rows) // 2]])
     window = Window("step", int(trace.start[row]), int(trace.end[row]))
-    events, called = line.inside(window), launches.starting(line, line.launches, window)
+    events, called = line.inside(window), line.starting(line.launches, window)
     part, clock = _part(line, window, events), line.clock(int(trace.thread[row]))
     since = window.begin
     return {

@@ -54,7 +54,7 @@ strip: set-up ## bring the notebooks into their committed form: no outputs, ids 
 	@$(VENV) -m rocmlab.strip notebooks
 
 clean: ## remove caches and build leftovers; .venv and outputs stay
-	@git clean -fdXq -e "!.venv/" -e "!outputs/" -e "!outputs/**"
+	@git clean -fdXq -- . ":!.venv" ":!outputs"
 
 set-up:
 	@$(INSTALL) notebooks

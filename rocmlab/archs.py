@@ -1,7 +1,7 @@
 """What is known about this gfx target, by whom, since when? Unknown = None, never a guess.
 
-`parse("gfx90a:sramecc+:xnack-")` reads a name, `identify("AMD Radeon RX 6650 XT")` finds the target of a card whatever an
-override makes it report, `product(arch, name)` gives its peaks, `install(arch, system)` the command for its torch.
+`parse("gfx90a:sramecc+:xnack-")` reads a name, `identify("AMD Radeon RX 6650 XT")` finds the target of a card whatever
+an override makes it report, `product(arch, name)` gives its peaks, `install(arch, system)` the command for its torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-# Form of a name as rocm-log documentation and LLVM write it: gfx1032, gfx90a:xnack-, gfx11-generic, amdgcn-amd-amdhsa--...
+# Forms of a name as LLVM and the tools write it: gfx1032, gfx90a:xnack-, gfx11-generic, amdgcn-amd-amdhsa--gfx1032.
 NAME = re.compile(r"(?:amdgcn-amd-amdhsa--)?(gfx(?:\d{1,2}(?:-\d)?-generic|[0-9a-f]{3,4}))((?::[a-z]+[+-])*)")
 WORD = re.compile(r"[a-z0-9]+")
 # Words that make another product of the one before: an RX 6600 LE is not an RX 6600.

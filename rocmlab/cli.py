@@ -60,12 +60,16 @@ def _shared(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--lang", choices=LANGUAGES, default="en")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one verb and return its exit code."""
+def calm() -> None:
+    """Let a console under GBK or code page 1252 replace what it cannot show: printing must never fail."""
     for stream in (sys.stdout, sys.stderr):
-        # A console under GBK or code page 1252 cannot show every character; it must never fail on one.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    calm()
     arguments = parser().parse_args(argv)
     try:
         return VERBS[arguments.verb](arguments)
@@ -130,4 +134,7 @@ def model(arguments: argparse.Namespace) -> int:
 VERBS = {"check": check, "report": report, "read": read, "model": model}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # `python -m rocmlab.cli` runs this file under another name, whose UsageError would not be the one that is raised.
+    from rocmlab.cli import main as entry
+
+    sys.exit(entry())

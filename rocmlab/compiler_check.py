@@ -1,15 +1,14 @@
 """Can the runtime compiler of HIP (HIPRTC) compile for this card, also a kernel that includes a C++ header?
 
-`run("gfx1032")` compiles a plain kernel and one that includes <type_traits>, each in a child process; no card is needed.
-MIOpen compiles batch norm, GRU and LSTM at run time and includes that header, so a wheel without the C++ headers fails
-there though the card is fine (ROCm/legacy-rocm-build issues 5941, 6150 and 6314).
+`run("gfx1032")` compiles a plain kernel and one that includes <type_traits>, each in a child process; no card is
+needed. MIOpen compiles batch norm, GRU and LSTM at run time and includes that header, so a wheel without the C++
+headers fails there though the card is fine (ROCm/legacy-rocm-build issues 5941, 6150 and 6314).
 """
 
 from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import glob
 import importlib.util
 import os
 import sys
@@ -38,15 +37,17 @@ def libraries() -> list[str]:
     folders = []
     for package in ("torch", "_rocm_sdk_core"):
         found = importlib.util.find_spec(package)
-        folders += [Path(place) / part for place in (found and found.submodule_search_locations) or [] for part in PARTS]
+        folders += [
+            Path(place) / part for place in (found and found.submodule_search_locations) or [] for part in PARTS
+        ]
     names = ("hiprtc*.dll",) if sys.platform == "win32" else ("libhiprtc.so*", "libhiprtc-*.so*")
-    paths = [path for folder in folders for name in names for path in sorted(glob.glob(str(folder / name)))]
     if sys.platform == "win32":
-        root = Path(os.environ.get("SystemRoot", r"C:\Windows")) / "System32"
-        paths += sorted(glob.glob(str(root / "hiprtc*.dll")))  # not run on Windows yet
+        folders.append(Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32")  # not run on Windows yet
     else:
+        folders += [folder / "lib" for folder in sorted(Path("/opt").glob("rocm*"))]
+    paths = [str(path) for folder in folders for name in names for path in sorted(folder.glob(name))]
+    if sys.platform != "win32":
         # Older releases have no libhiprtc: the functions are in the HIP runtime itself.
-        paths += sorted(glob.glob("/opt/rocm*/lib/libhiprtc.so"))
         paths += [name for name in map(ctypes.util.find_library, ("hiprtc", "amdhip64")) if name]
     return [path for path in dict.fromkeys(paths) if "builtins" not in path]
 

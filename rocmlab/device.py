@@ -1,178 +1,197 @@
 """What card, build and overrides are these, and does a launch give the right value?
 
-`snapshot()` measures (everything risky in a child process), `judge(snapshot)` is pure, `line(snapshot)` says it in one
-line. The launch decides whether a device works; lists of names only inform.
+`snapshot()` measures, everything risky in child processes and all of it at once; `judge(probe)` and `subject(probe)`
+are pure; `line(probe)` says it in one line; `check()` prints the answer. The launch decides, lists only inform.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
-import shutil
-import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
+from rocmlab import compiler_check, isolate, linux, machine, results, tools, torch_probe
+from rocmlab.environment import judge
+from rocmlab.gpus import arch_of, launches, main_card, real_arch, subject, system
 
-from rocmlab import findings, isolate
-from rocmlab.environment import arch_of, judge, launches, subject, system
-
-__all__ = ["arch_of", "check", "judge", "launches", "line", "snapshot", "subject", "system"]
+__all__ = ["arch_of", "check", "judge", "launches", "line", "real_arch", "snapshot", "subject", "system"]
 
 SCHEMA = "rocmlab-probe-1"
-LAUNCH_OP = "mm 64x64 fp32, compared with CPU"
-# float32 product of two normal 64 x 64 matrices: 64 additions of rounding 6e-8 stay far below this.
-LAUNCH_TOLERANCE = 1e-4
-TORCH_LIMIT_S = 60
+LIMIT_S = 60  # of torch's import and launches together; a first import on Windows reads gigabytes under a virus scanner
+CHECK_LIMIT_S = 9  # the same in `rocmlab check`, which must answer within 15 s whatever hangs
+MACHINE_LIMIT_S = 10
+LEAST_S = 2  # a further launch with less time than this would only be cut short
 RECORDED = re.compile(
-    r"^(HIP|HSA|ROCR|MIOPEN|ROCBLAS|HIPBLASLT|PYTORCH|TORCH|OMP|MKL|CUDA|NVIDIA|AMD|GPU)_|^(GPU_DEVICE_ORDINAL)$"
+    r"^(HIP|HSA|ROCR|ROCM|MIOPEN|ROCBLAS|HIPBLASLT|TENSILE|PYTORCH|TORCH|TRITON|OMP|MKL|CUDA|NVIDIA|AMD|GPU)_|"
+    r"^(GPU_DEVICE_ORDINAL|LD_LIBRARY_PATH|LD_PRELOAD)$"
 )
-TOOLS = ("rocm-smi", "amd-smi", "rocminfo", "rocprof", "rocprofv3", "rocm-sdk", "hipconfig", "hipinfo", "nvidia-smi")
-PACKAGES = ("torch", "transformers", "papermill", "nbclient", "nbconvert", "pandas", "matplotlib", "numpy", "triton")
-VENDORS = {"0x1002": "AMD", "0x10de": "NVIDIA", "0x8086": "Intel"}
+PACKAGES = re.compile(
+    r"^(torch|torchvision|torchaudio|triton|pytorch-triton.*|transformers|tokenizers|papermill|nbclient|nbconvert|pandas|"
+    r"matplotlib|numpy|gguf|safetensors|rocm|rocm-sdk-.*|amd-torch-.*|rocm-bootstrap|amdsmi)$"
+)
 
 
 # ---- measure
 
 
-def snapshot() -> dict[str, Any]:
-    """Return what torch and the machine answered (schema rocmlab-probe-1); never raises, never hangs over 2 minutes."""
-    asked = isolate.call("rocmlab.device:ask_torch", limit_s=TORCH_LIMIT_S)
-    torch_facts = asked.result or {
-        "torch_version": None,
-        "torch_version_hip": None,
-        "torch_version_cuda": None,
-        "cuda_is_available": False,
-        "device_count": 0,
-        "arch_list": [],
-        "devices": [],
-        "import_error": asked.error or f"{asked.words}\n{asked.stderr[-2000:]}",
-    }
-    return {
+def snapshot(limit_s: float = LIMIT_S) -> dict[str, Any]:
+    """Return what torch and the machine answered (schema rocmlab-probe-1); never raises, never outlasts its limits.
+
+    torch, the operating system, every tool and the runtime compiler are asked at the same time, each in a child
+    process: a crash or a hang costs one answer. `limit_s` bounds torch's import and all launches together.
+    """
+    deadline = time.monotonic() + limit_s
+    with ThreadPoolExecutor(3) as pool:
+        torch_asked = pool.submit(ask_devices, limit_s)
+        machine_asked = pool.submit(isolate.call, "rocmlab.machine:describe", limit_s=min(MACHINE_LIMIT_S, limit_s))
+        tools_asked = pool.submit(tools.ask, min(tools.LIMIT_S, limit_s))
+        described = machine_asked.result()
+        unknown = {"system_gpus": [], "system_gpus_reason": described.words, "host": machine.host()}
+        facts = described.result or unknown
+        compiled = pool.submit(_compiler, facts, deadline - time.monotonic())
+        probe = {**facts, **torch_asked.result(), "tools": tools_asked.result(), "compiler": compiled.result()}
+    probe = {
         "schema": SCHEMA,
         "platform": platform.platform(),
         "python": platform.python_version(),
-        **torch_facts,
-        "system_gpus": system_gpus(),
-        "env": {key: value for key, value in sorted(os.environ.items()) if RECORDED.match(key)},
-        "launch_probe": _launches(torch_facts["devices"]),
-        "which": {tool: "present" if shutil.which(tool) else None for tool in TOOLS},
-        "host": host(),
+        **probe,
+        "env": recorded(dict(os.environ)),
+        "env_changed": changed(),
+        "which": tools.which(),
+        "sensors": tools.sensors(probe["tools"]),
         "versions": versions(),
         "notes": None,
     }
+    return _joined(probe)
 
 
-def ask_torch() -> dict[str, Any]:
-    """Return torch's own answers about build and devices; runs in a child process because it may crash or hang."""
-    import torch
-
-    count = torch.cuda.device_count()
-    return {
-        "torch_version": str(torch.__version__),
-        "torch_version_hip": torch.version.hip,
-        "torch_version_cuda": torch.version.cuda,
-        "cuda_is_available": torch.cuda.is_available(),
-        "device_count": count,
-        "arch_list": torch.cuda.get_arch_list() if torch.cuda.is_available() else [],
-        "devices": [_device(torch, index) for index in range(count)],
-    }
-
-
-def _device(torch: Any, index: int) -> dict[str, Any]:
-    seen = torch.cuda.get_device_properties(index)
-    names = ("name", "gcnArchName", "total_memory", "multi_processor_count", "is_integrated", "major", "minor")
-    facts = {name: getattr(seen, name, None) for name in (*names, "warp_size", "pci_bus_id", "pci_device_id")}
-    return {"index": index, **facts, "L2_cache_size": getattr(seen, "L2_cache_size", None)}
+def ask_devices(limit_s: float = LIMIT_S) -> dict[str, Any]:
+    """Ask torch for build, devices and a launch on each, in child processes; what it said before it died is kept."""
+    deadline = time.monotonic() + limit_s
+    with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, "said.jsonl")
+        asked = isolate.call("rocmlab.torch_probe:probe", {"path": str(path)}, limit_s=limit_s)
+        said = handed_over(path)
+    if "build" not in said:
+        return {**NO_TORCH, "import_status": asked.status, "import_error": _why(asked)}
+    if "devices" not in said:
+        return {**NO_TORCH, **said["build"], "query_status": asked.status, "query_error": _why(asked)}
+    rows = {one["index"]: one for one in said.get("launches", [])}
+    for device in said["devices"]["devices"]:
+        index = device["index"]
+        if index not in rows:
+            left = deadline - time.monotonic()
+            rows[index] = _lost(index, asked) if index == said.get("launching") else _again(index, left)
+    launched = _together([rows[index] for index in sorted(rows)])
+    return {**said["build"], **said["devices"], **said.get("extra", {}), "launch_probe": launched}
 
 
-def _launches(devices: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Launch on every device, each in its own child; device 0 speaks for the probe when there is only one."""
-    if not devices:
-        return None
-    each = []
-    for device in devices:
-        outcome = isolate.call("rocmlab.device:launch", {"index": device["index"]}, limit_s=TORCH_LIMIT_S)
-        if outcome.result:
-            each.append({"index": device["index"], **outcome.result})
+NO_TORCH: dict[str, Any] = {
+    **dict.fromkeys(("torch_version", "torch_version_hip", "torch_version_cuda", "launch_probe")),
+    **{"cuda_is_available": False, "device_count": 0, "arch_list": [], "devices": []},
+}
+
+
+def handed_over(path: Path) -> dict[str, Any]:
+    """Return what the child wrote line by line, launches as a list; a line cut by a crash is left out."""
+    found: dict[str, Any] = {}
+    for one in results.parse_lines(linux.read(path))[0]:
+        if "launch" in one:
+            found.setdefault("launches", []).append(one["launch"])
         else:
-            error = (outcome.error or outcome.words).splitlines()[0]
-            each.append({"index": device["index"], "ok": False, "error": error, "max_abs_err": None})
-    return {"op": LAUNCH_OP, **{key: each[0].get(key) for key in ("ok", "error", "max_abs_err")}, "per_device": each}
+            found |= one
+    return found
 
 
-def launch(index: int) -> dict[str, Any]:
-    """Multiply two matrices on one device and compare with the CPU; returns {ok, error, max_abs_err}."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(64, 64, generator=generator) for _ in range(2))
-    device = torch.device("cuda", index)
-    error = ((a.to(device) @ b.to(device)).cpu().double() - a.double() @ b.double()).abs().max().item()
-    right = error <= LAUNCH_TOLERANCE  # False for NaN too
-    return {"ok": right, "error": None if right else f"wrong value, off by {error:.3g}", "max_abs_err": error}
+def _again(index: int, left_s: float) -> dict[str, Any]:
+    """Launch on a device that was not reached, since the child ended at one before it."""
+    if left_s < LEAST_S:
+        return {"index": index, "ok": None, "error": "no time was left to try it", "max_abs_err": None}
+    outcome = isolate.call("rocmlab.torch_probe:launch", {"index": index}, limit_s=left_s)
+    return outcome.result or _lost(index, outcome)
 
 
-def host() -> dict[str, Any]:
-    """Return processor name, cores and memory in bytes; what cannot be told is null."""
-    name = platform.processor() or None
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-        name = found.group(1).strip() if found else name
-    except OSError:
-        pass
+def _lost(index: int, outcome: isolate.Outcome) -> dict[str, Any]:
+    return {"index": index, "ok": False, "error": outcome.words, "max_abs_err": None}
+
+
+def _why(asked: isolate.Outcome) -> str:
+    """Return why torch said nothing: its exception, or how the child ended with the last it wrote."""
+    if asked.status == "ERROR" and asked.error:
+        return asked.error
+    return f"{asked.words}\n{asked.stderr[-2000:]}".strip()
+
+
+def _together(each: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Device 0 speaks for the probe; every device has its own row."""
+    if not each:
+        return None
     return {
-        "cpu": name,
-        "cores_physical": psutil.cpu_count(logical=False),
-        "cores_logical": psutil.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "op": torch_probe.LAUNCH_OP,
+        **{key: each[0].get(key) for key in ("ok", "error", "max_abs_err")},
+        "per_device": each,
     }
 
 
-def versions() -> dict[str, str | None]:
-    """Return the installed version of each package that can change a number, null where it is absent."""
-    found: dict[str, str | None] = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+def _compiler(facts: dict[str, Any], left_s: float) -> dict[str, Any] | None:
+    """Try the runtime compiler for the AMD card that a person means, where its target is known and time is left."""
+    card = main_card(facts)
+    if not card or not card.amd or not card.arch or left_s < LEAST_S:
+        return None
+    return compiler_check.run(card.arch, limit_s=min(compiler_check.LIMIT_S, left_s))
 
 
-def system_gpus() -> list[str]:
-    """Return the GPUs that the operating system itself lists, whatever torch says; [] when it cannot be told."""
-    if platform.system() == "Windows":
-        return _windows_gpus()
-    found = []
-    for folder in sorted(Path("/sys/bus/pci/devices").glob("*")):
-        facts = {name: _read(folder / name) for name in ("class", "vendor", "device")}
-        if facts["class"].startswith("0x03") and facts["vendor"] in VENDORS:
-            found.append(f"{VENDORS[facts['vendor']]} {facts['vendor'][2:]}:{facts['device'][2:]}")
-    return found
+def _joined(probe: dict[str, Any]) -> dict[str, Any]:
+    """Fill what one source lacks from another: NVIDIA's own list, agents of rocminfo, torch's own HSA runtime."""
+    said = (probe["tools"].get("nvidia-smi") or {}).get("parsed") or []
+    if said:  # the driver's list: in a container the PCI bus may show more, or nothing
+        others = [gpu for gpu in probe.get("gpus") or [] if gpu.get("vendor") != "NVIDIA"]
+        probe["gpus"] = [*others, *(_nvidia(one) for one in said)]
+        probe["system_gpus"] = [gpu["name"] for gpu in probe["gpus"]]
+    if isinstance(probe.get("linux"), dict):
+        agents = ((probe["tools"].get("rocminfo") or {}).get("parsed") or {}).get("agents") or []
+        named = [one["name"] if one["type"] == "GPU" else one["type"] for one in agents]
+        probe["linux"]["rocminfo_agents"] = [name for name in named if name]
+        own = torch_probe.package_folder("torch") / "lib"
+        probe["linux"]["torch_lib_has_own_hsa_runtime"] = any(own.glob("libhsa-runtime64.so*"))
+    return probe
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+def _nvidia(row: dict[str, Any]) -> dict[str, Any]:
+    width, full = ((row["link"][key] or None) for key in ("width", "max_width"))
+    link = {"current_link_width": width and f"{width:g}", "max_link_width": full and f"{full:g}"}
+    return {"name": row["name"], "vendor": "NVIDIA", "pci_id": None, "driver": row["driver"], "link": link}
 
 
-def _windows_gpus() -> list[str]:
-    query = "Get-CimInstance Win32_VideoController | ForEach-Object { $_.Name }"
-    try:
-        done = subprocess.run(
-            ["powershell", "-NoProfile", "-Command", query], capture_output=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [line.strip() for line in done.stdout.decode("utf-8", errors="replace").splitlines() if line.strip()]
+def recorded(env: dict[str, str]) -> dict[str, str]:
+    """Return the variables that can change what a GPU does or how fast it is."""
+    return {key: value for key, value in sorted(env.items()) if RECORDED.match(key)}
+
+
+def changed() -> dict[str, dict[str, str | None]]:
+    """Return recorded variables whose value differs from that at the start of this process: `{name: {start, now}}`."""
+    start = machine.environment_at_start()
+    if start is None:
+        return {}
+    before, now = recorded(start), recorded(dict(os.environ))
+    names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    return {name: {"start": before.get(name), "now": now.get(name)} for name in names}
+
+
+def versions() -> dict[str, str]:
+    """Return the installed version of each package that can change a number."""
+    found: dict[str, str] = {}
+    for one in importlib.metadata.distributions():
+        name = (one.metadata["Name"] or "").lower().replace("_", "-")
+        if PACKAGES.match(name):
+            found.setdefault(name, one.version)
+    return dict(sorted(found.items()))
 
 
 # ---- say
@@ -187,14 +206,10 @@ def line(probe: dict[str, Any]) -> str:
 
 
 def check(lang: str = "en", as_json: bool = False) -> int:
-    """Take a snapshot, print what it means, return 0: a broken GPU is a finding, not a failure of this program."""
-    probe = snapshot()
-    found = judge(probe)
-    if as_json:
-        print(json.dumps({"snapshot": probe, "findings": [findings.say(f, lang) for f in found]}, ensure_ascii=True))
-        return 0
-    print(line(probe))
-    for one in found:
-        said = findings.say(one, lang)
-        print(f"[{said['status']}] {said['code']}: {said['sentence']} {said['advice']}")
+    """Take a snapshot within 15 s, print what it means, return 0: a broken GPU is a finding, not a failure."""
+    from rocmlab import checklist
+
+    probe = snapshot(CHECK_LIMIT_S)
+    probe = results.redact(results.clean(probe))
+    print(checklist.as_json(probe, lang) if as_json else checklist.console(probe, lang))
     return 0

@@ -1,6 +1,7 @@
 """What does a snapshot mean? Pure functions from one probe (schema rocmlab-probe-1) to findings; no GPU is touched.
 
-`judge(probe)` gives the findings, worst first. The launch decides whether a device works; lists of names only inform.
+`judge(probe)` gives the findings, worst first, the cause before what follows from it. The launch decides whether a
+device works; lists of names only inform. Each fault ends with the one next step.
 """
 
 from __future__ import annotations
@@ -8,132 +9,242 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rocmlab import findings
+from rocmlab import archs, conditions, enumeration, findings, variables
+from rocmlab.gpus import arch_of, cards, integrated, launches, main_card, real_arch, system, tidy
 
-# gfx targets in AMD's own list for ROCm 7.14 (2026), by system.
-NEWER = {f"gfx{n}" for n in (1100, 1101, 1102, 1103, 1150, 1151, 1152, 1153, 1200, 1201)}
-LISTED = {"Linux": NEWER | {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030"}, "Windows": NEWER}
-AMD_NAME = re.compile(r"\bAMD\b|\bATI\b|Radeon|Instinct|FirePro", re.IGNORECASE)
 NO_KERNEL = re.compile(
-    r"invalid device function|kernel image is invalid|InvalidImage|no kernel image|no binary for gpu|"
-    r"InvalidKernelFile|NoBinaryForGpu|SharedObjectInitFailed|no code object",
+    r"invalid device function|kernel image is invalid|InvalidImage|no kernel image|no binary for gpu|NoBinaryForGpu|"
+    r"InvalidDeviceFunction|InvalidKernelFile|SharedObjectInitFailed|no code object|Cannot find CO",
     re.IGNORECASE,
 )
-
-
-def arch_of(device: dict[str, Any]) -> str:
-    """Return gfx1032 for an AMD device (features such as :xnack- dropped), sm_90 for an NVIDIA one."""
-    name = (device.get("gcnArchName") or "").split(":")[0]
-    return name if name.startswith("gfx") else f"sm_{device.get('major')}{device.get('minor')}"
-
-
-def launches(probe: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Return what the launch gave, by device index."""
-    found = probe.get("launch_probe") or {}
-    return {one["index"]: one for one in found.get("per_device") or [{"index": 0, **found}] if "ok" in one}
-
-
-def system(probe: dict[str, Any]) -> str:
-    """Return Windows, WSL or Linux; another name as it stands."""
-    name = probe.get("platform") or ""
-    if "microsoft" in name.lower():
-        return "WSL"
-    return name.split("-")[0] or "unknown"
-
-
-def subject(probe: dict[str, Any], arch: str = "auto") -> dict[str, Any]:
-    """Choose the device under study: the best accelerator that passes its launch check, else the CPU.
-
-    Best = of the asked arch, then discrete before integrated, then more memory. `why` says it in words.
-    """
-    passed = launches(probe)
-    usable = [d for d in probe.get("devices") or [] if passed.get(d["index"], {}).get("ok")]
-    matching = [d for d in usable if arch in ("auto", arch_of(d))]
-    if not matching:
-        why = "no accelerator passed its launch check" if not usable else f"no accelerator here is {arch}"
-        cpu = (probe.get("host") or {}).get("cpu") or "CPU"
-        memory = (probe.get("host") or {}).get("memory_bytes")
-        return {"device": "cpu", "arch": "cpu", "name": cpu, "index": None, "memory_bytes": memory, "why": why}
-    best = max(matching, key=lambda d: (not d.get("is_integrated"), d.get("total_memory") or 0))
-    return {
-        "device": f"cuda:{best['index']}",
-        "arch": arch_of(best),
-        "name": best.get("name") or arch_of(best),
-        "index": best["index"],
-        "memory_bytes": best.get("total_memory"),
-        "why": "passed its launch check",
-    }
+NO_MEMORY = re.compile(r"out of memory|OutOfMemory", re.IGNORECASE)
+ENDED = re.compile(r"^(ended by|access violation|a DLL|illegal instruction|stack|heap|exit code)")
+STILL_RUNNING = re.compile(r"^still running|timed out", re.IGNORECASE)
 
 
 def judge(probe: dict[str, Any]) -> list[findings.Finding]:
-    """Return the findings about build and device of one snapshot, worst first; [] when nothing is to be said."""
-    build = _build(probe)
-    return findings.worst_first(build or _devices(probe))
+    """Return the findings about build, devices and machine of one snapshot, worst first; [] when all is well."""
+    probe = tidy(probe)
+    cause = judge_build(probe)
+    if not cause:
+        cause = judge_devices(probe) if probe.get("devices") else judge_absence(probe)
+    return findings.worst_first([*cause, *variables.judge_settings(probe), *conditions.judge(probe)])
 
 
-def _build(probe: dict[str, Any]) -> list[findings.Finding]:
+# ---- the build
+
+
+def judge_build(probe: dict[str, Any]) -> list[findings.Finding]:
+    """Return what is wrong with torch itself: absent, does not import, crashes, or built for another maker's cards."""
     version, hip, cuda = (probe.get(key) for key in ("torch_version", "torch_version_hip", "torch_version_cuda"))
-    amd = [name for name in probe.get("system_gpus") or [] if AMD_NAME.search(name)]
+    card, where = main_card(probe), system(probe)
+    command = archs.install(card.arch, where) if card and card.amd else None
     if not version:
-        error = (probe.get("import_error") or "").strip()
-        if not error or "No module named 'torch'" in error:
-            return [findings.finding("TORCH_ABSENT")]
-        return [findings.finding("IMPORT_FAILED", error=error.splitlines()[-1])]
-    if amd and not hip and not probe.get("device_count"):
+        return [_not_imported(probe, card.name if card else None, command)]
+    if probe.get("query_error"):
+        return [_not_answered(probe)]
+    if probe.get("device_count") or not card:
+        return []
+    words = {"card": card.name, "torch": version, "cuda": cuda, "hip": hip, "command": command}
+    if not hip and card.amd:
         code = "WRONG_BUILD_CUDA" if cuda else "WRONG_BUILD_CPU"
-        return [findings.finding(code, card=amd[0], torch=version, cuda=cuda)]
+        return [findings.finding(code, variant=None if command else "no_command", **words)]
+    if not hip and not cuda:
+        return [findings.finding("WRONG_BUILD_CPU", variant="nvidia", **words)]
+    if hip and not any(one.amd for one in cards(probe)):
+        return [findings.finding("WRONG_BUILD_ROCM", **words)]
     return []
 
 
-def _devices(probe: dict[str, Any]) -> list[findings.Finding]:
-    devices, passed = probe.get("devices") or [], launches(probe)
-    if not devices:
-        listed = probe.get("system_gpus") or []
-        return [findings.finding("NO_DEVICE", cards=", ".join(listed)) if listed else findings.finding("NO_GPU")]
-    found = []
-    for device in devices:
-        launched, arch = passed.get(device["index"]), arch_of(device)
-        words = {"card": device.get("name") or arch, "arch": arch, "index": device["index"]}
-        if launched is None:
-            found.append(findings.finding("NOT_LAUNCHED", **words))
-        elif launched.get("ok"):
-            family = "Linux" if system(probe) == "WSL" else system(probe)
-            if arch.startswith("gfx") and arch not in LISTED.get(family, ()):
-                found.append(findings.finding("NOT_ON_MAKERS_LIST", system=system(probe), **words))
-        else:
-            found.append(_failed_launch(probe, launched, words))
+def _not_answered(probe: dict[str, Any]) -> findings.Finding:
+    """Return what it means that torch imports, but dies, hangs or raises when asked for its devices."""
+    status, said = probe.get("query_status"), probe["query_error"].strip().splitlines()[0]
+    if status == "TIMEOUT":
+        return findings.finding("DEVICES_TIMED_OUT", said=said)
+    return findings.finding("TORCH_CRASHED", variant="windows" if system(probe) == "Windows" else None, said=said)
+
+
+def _not_imported(probe: dict[str, Any], card: str | None, command: str | None) -> findings.Finding:
+    error, status = (probe.get("import_error") or "").strip(), probe.get("import_status")
+    if status == "TIMEOUT":
+        return findings.finding("IMPORT_SLOW", said=error.splitlines()[0])
+    if status in ("CRASH", "KILLED"):
+        variant = "windows" if system(probe) == "Windows" else None
+        return findings.finding("TORCH_CRASHED", variant=variant, said=error.splitlines()[0])
+    if not error or re.search(r"No module named '?torch'?\b", error):
+        variant = "amd" if command else None
+        return findings.finding("TORCH_ABSENT", variant=variant, card=card, command=command)
+    return import_failure(error)
+
+
+def import_failure(error: str) -> findings.Finding:
+    """Return what a failed `import torch` means: a missing library, one that policy blocks, or something else."""
+    last = error.strip().splitlines()[-1].strip()
+    windows_error = re.search(r"\[WinError (\d+)\]", error)
+    number = int(windows_error.group(1)) if windows_error else None
+    named = re.search(r'Error loading "([^"]+)"|[\'"]([^\'"]+\.dll)[\'"]|\b(lib[\w.+-]+\.so[\w.]*)', error)
+    library = re.split(r"[\\/]", next(filter(None, named.groups())))[-1] if named else None
+    numbers = {"winerror": number} if number is not None else {}
+    if number in (4551, 1260, 225):
+        variant = "blocked"
+    elif number is not None or "DLL load failed" in error:
+        variant = "dll"
+    elif library and re.search(r"cannot open shared object file|not found|undefined symbol|wrong ELF", error):
+        variant = "so"
+    else:
+        variant = None
+    return findings.finding("IMPORT_FAILED", variant=variant, numbers=numbers, error=last, library=library or "torch")
+
+
+# ---- no device
+
+
+def judge_absence(probe: dict[str, Any]) -> list[findings.Finding]:
+    """Return why there is no device: the CPU alone, nothing that can be told, or a broken link of the chain."""
+    env = probe.get("env") or {}
+    value = variables.override_of(env)
+    lied = variables.judge_override(probe, [], system(probe) == "Windows")[0]
+    on_gpu_build = probe.get("torch_version_hip") or probe.get("torch_version_cuda")
+    broken = [*(one for one in lied if value is not None), *(enumeration.judge(probe) if on_gpu_build else [])]
+    if broken:
+        return broken
+    listed = probe.get("system_gpus") or []
+    if listed:
+        return [findings.finding("NO_GPU", variant="other", cards=", ".join(listed))]
+    if probe.get("system_gpus_reason"):
+        return [findings.finding("GPU_LIST_UNKNOWN", reason=probe["system_gpus_reason"])]
+    return [findings.finding("NO_GPU")]
+
+
+# ---- devices
+
+
+def judge_devices(probe: dict[str, Any]) -> list[findings.Finding]:
+    """Return what is to be said about the devices that torch lists; what an override explains is said once."""
+    passed, built = launches(probe), probe.get("arch_list") or []
+    rows = [_row(probe, device, passed.get(device["index"], {}), built) for device in probe["devices"]]
+    found, explained = variables.judge_override(probe, rows, system(probe) == "Windows")
+    working = [row for row in rows if row["ok"]]
+    broken = [row for row in rows if row["ok"] is False and row["index"] not in explained]
+    unsure = [row for row in rows if row["ok"] is None and row["index"] not in explained]
+    if broken and not working:
+        found = [*_once([judge_launch(probe, row) for row in broken]), *found]
+    elif broken and broken[0]["index"] == rows[0]["index"]:
+        found = [_other_first(probe, broken[0], working), *found]
+    else:
+        found += [findings.finding("OTHER_DEVICE_UNUSABLE", error=row["error"], **_words(row)) for row in broken]
+    found += [findings.finding("NOT_LAUNCHED", **_words(row)) for row in unsure]
+    return [*found, *_working(probe, working), *_unseen(probe, rows)]
+
+
+def _row(probe: dict[str, Any], device: dict[str, Any], launched: dict[str, Any], built: list[str]) -> dict[str, Any]:
+    reported, real = arch_of(device), real_arch(probe, device)
+    return {
+        "index": device["index"],
+        "card": device.get("name") or reported,
+        "reported": reported,
+        "real": real,
+        "ok": launched.get("ok"),
+        "error": launched.get("error") or "no reason given",
+        "built": bool(real and archs.covers(built, real)),
+        "integrated": integrated(device),
+        "memory": device.get("total_memory") or 0,
+    }
+
+
+def _words(row: dict[str, Any]) -> dict[str, Any]:
+    return {"card": row["card"], "arch": row["reported"], "index": row["index"]}
+
+
+def _once(found: list[findings.Finding]) -> list[findings.Finding]:
+    """Keep one of the findings that say the same of cards of the same target."""
+    seen: dict[Any, findings.Finding] = {}
+    for one in found:
+        seen.setdefault((one["code"], one["words"].get("arch")), one)
+    return list(seen.values())
+
+
+def judge_launch(probe: dict[str, Any], row: dict[str, Any]) -> findings.Finding:
+    """Return what a failed launch means: no kernels, a wrong value, a crash, a hang, no memory, or another error."""
+    error, words = row["error"], {**_words(row), "error": row["error"]}
+    if row["reported"].startswith("gfx") and not archs.parse(row["reported"]).base:
+        return findings.finding("UNKNOWN_ARCH_NAME", variant="device", **words)
+    if NO_KERNEL.search(error):
+        return _no_kernels(probe, row, words)
+    if NO_MEMORY.search(error):
+        return findings.finding("LAUNCH_NO_MEMORY", **words)
+    if STILL_RUNNING.search(error):
+        return findings.finding("LAUNCH_TIMED_OUT", **words)
+    if ENDED.search(error):
+        return findings.finding("LAUNCH_CRASHED", **words)
+    return findings.finding("LAUNCH_WRONG_VALUE" if "wrong value" in error else "LAUNCH_FAILED", **words)
+
+
+def _no_kernels(probe: dict[str, Any], row: dict[str, Any], words: dict[str, Any]) -> findings.Finding:
+    built, where, env = probe.get("arch_list") or [], system(probe), probe.get("env") or {}
+    arch = row["reported"]
+    words = {**words, "built": ", ".join(built) or "targets that it does not name"}
+    if not arch.startswith("gfx"):
+        return findings.finding("KERNELS_MISSING", variant="cuda", **words)
+    command = archs.install(row["real"] or arch, where) or ""
+    lied = variables.overridden(env, arch) if where != "Windows" else None
+    words |= {"command": command, "real": row["real"], "variable": lied}
+    if lied and row["real"] != arch:
+        return findings.finding("KERNELS_MISSING", variant="override", **words)
+    if archs.covers(built, arch):
+        return findings.finding("KERNELS_LISTED_BUT_FAIL", variant=None if command else "no_command", **words)
+    near, usual = archs.nearest(built, arch), (archs.target(arch) or {}).get("override") or {}
+    helps = archs.from_override(usual.get("suggested")) in [archs.parse(one).base for one in built]
+    words |= {"near": near or "none", "override": usual.get("suggested")}
+    plain = "no_command" if not command else "windows" if where == "Windows" else None
+    variant = "linux_override" if where == "Linux" and command and helps and not lied else plain
+    return findings.finding("KERNELS_MISSING", variant=variant, **words)
+
+
+def _other_first(probe: dict[str, Any], first: dict[str, Any], working: list[dict[str, Any]]) -> findings.Finding:
+    """Say that device 0 cannot be used but another can, and how to put that one first."""
+    best = max(working, key=lambda row: (not row["integrated"], row["memory"]))
+    name = "CUDA_VISIBLE_DEVICES" if not first["reported"].startswith("gfx") else "HIP_VISIBLE_DEVICES"
+    value = variables.mask_value(best["index"], probe.get("env") or {}, name)
+    words = {"other": best["card"], "other_arch": best["reported"], "other_index": best["index"]}
+    return findings.finding(
+        "INTEGRATED_GPU_FIRST" if first["integrated"] else "FIRST_DEVICE_UNUSABLE",
+        numbers={"use_device": best["index"]},
+        mask=f"{name}={value}",
+        error=first["error"],
+        **_words(first),
+        **words,
+    )
+
+
+def _working(probe: dict[str, Any], working: list[dict[str, Any]]) -> list[findings.Finding]:
+    """Return notes on devices that work: not on the maker's list, the integrated one first, several of them."""
+    found, where = [], system(probe)
+    for row in working:
+        arch = row["real"] or row["reported"]
+        listed, list_name = archs.listed(arch, where, row["card"]) if arch.startswith("gfx") else (True, "")
+        if listed is not True:
+            words = {**_words(row), "arch": arch, "system": where, "list": list_name}
+            found.append(findings.finding("NOT_ON_MAKERS_LIST", **words))
+    if len(working) > 1:
+        best = max(working, key=lambda row: (not row["integrated"], row["memory"]))
+        if working[0]["integrated"] and not best["integrated"]:
+            found.append(findings.finding("INTEGRATED_GPU_IS_DEVICE_0", card=best["card"], index=best["index"]))
+        found.append(findings.finding("SEVERAL_GPUS", count=len(working), card=best["card"], index=best["index"]))
     return found
 
 
-def _failed_launch(probe: dict[str, Any], launched: dict[str, Any], words: dict[str, Any]) -> findings.Finding:
-    error, built = launched.get("error") or "no reason given", probe.get("arch_list") or []
-    if NO_KERNEL.search(error) and words["arch"] not in built:
-        return findings.finding("KERNELS_MISSING", built=", ".join(built) or "unknown", error=error, **words)
-    code = "LAUNCH_WRONG_VALUE" if "wrong value" in error else "LAUNCH_FAILED"
-    return findings.finding(code, error=error, **words)
-
-
-# ---- tables
-
-
-def summary(probe: dict[str, Any]) -> list[dict[str, str]]:
-    """Return rows {what, found} for a table: build, system, processor, each device with its launch, variables."""
-    host, passed = probe.get("host") or {}, launches(probe)
-    memory = host.get("memory_bytes")
-    rows = [
-        ("torch", probe.get("torch_version") or "not installed"),
-        ("built for", probe.get("torch_version_hip") or probe.get("torch_version_cuda") or "CPU only"),
-        ("Python", probe.get("python") or "unknown"),
-        ("system", probe.get("platform") or "unknown"),
-        ("processor", f"{host.get('cpu') or 'unknown'}, {host.get('cores_logical') or '?'} threads"),
-        ("memory", f"{memory / 2**30:.1f} GiB" if memory else "unknown"),
-        ("GPUs the system lists", ", ".join(probe.get("system_gpus") or []) or "none"),
-    ]
-    for device in probe.get("devices") or []:
-        launched = passed.get(device["index"], {})
-        said = {True: "launch agrees with the CPU", False: f"launch fails: {launched.get('error')}"}
-        memory = f"{device['total_memory'] / 2**30:.2f} GiB" if device.get("total_memory") else "memory unknown"
-        words = [device.get("name") or "?", arch_of(device), memory, said.get(launched.get("ok"), "launch not tried")]
-        rows.append((f"device {device['index']}", ", ".join(words)))
-    rows += [(name, value) for name, value in (probe.get("env") or {}).items()]
-    return [{"what": what, "found": value} for what, value in rows]
+def _unseen(probe: dict[str, Any], rows: list[dict[str, Any]]) -> list[findings.Finding]:
+    """Say it when the system lists a discrete card of this maker that torch does not show."""
+    amd = rows[0]["reported"].startswith("gfx")
+    listed = [card for card in cards(probe) if card.amd == amd and not card.integrated]
+    shown = [row for row in rows if not row["integrated"]]
+    inside = (probe.get("linux") or {}).get("container")  # where some cards may be left outside on purpose
+    if len(listed) <= len(shown) or inside:
+        return []
+    env, where = probe.get("env") or {}, system(probe)
+    acting = variables.masks(env, "rocm" if amd else "cuda", where == "Windows")
+    names = [card.name for card in listed if card.name not in {row["card"] for row in rows}] or [listed[-1].name]
+    said = ", ".join(f"{name}={value}" for name, value in acting.items())
+    code = "CARD_HIDDEN" if acting and not shown else "CARD_MASKED" if acting else "CARD_NOT_SEEN"
+    return [findings.finding(code, card=names[0], masks=said, shown=rows[0]["card"])]

@@ -167,6 +167,7 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
     tokens = torch.tensor([ids], device=device)
     stamps = _stamps(device)
     timing.synchronise(device)
+    before = timing.core()
     with timing.OtherWork() as others, torch.inference_mode():
         began = time.perf_counter()
         loaded.model.generate(
@@ -176,6 +177,7 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
             stopping_criteria=[stamps],
         )
         returned = time.perf_counter()
+    cores = [before, timing.core()]
     seconds = [round(stamp - began, 7) for stamp in stamps.times]
     return {
         "schema": SCHEMA,
@@ -200,15 +202,19 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
         "weight_bytes": models.weight_bytes(loaded.model),
         "kv_bytes_a_position": models.kv_bytes_a_position(loaded.model),
         "others_cpu_pct": others.pct,
+        "cores": cores,
         "peak_device_bytes": torch.cuda.max_memory_allocated(device) if device != "cpu" else None,
     }
 
 
 def _greedy(new_tokens: int) -> Any:
-    """A configuration of our own: a model's may bring sampling and an end token, and both would change the length."""
+    """Return a configuration of our own: a model's may bring sampling and an end token, and both change the length.
+
+    -1 is no token, so nothing ends the text; None would be filled in again from the model's own configuration.
+    """
     from transformers import GenerationConfig
 
-    return GenerationConfig(do_sample=False, max_new_tokens=new_tokens, eos_token_id=None, pad_token_id=0)
+    return GenerationConfig(do_sample=False, max_new_tokens=new_tokens, eos_token_id=-1, pad_token_id=0)
 
 
 def _stamps(device: str) -> Any:

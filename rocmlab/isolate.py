@@ -89,7 +89,7 @@ def end_tree(process: psutil.Process | int) -> None:
     for one in family:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             one.kill()
-    psutil.wait_procs(family, timeout=5)
+    psutil.wait_procs(family, timeout=3)
 
 
 def child_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
@@ -100,14 +100,23 @@ def child_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
 
 
 def call(
-    target: str, arguments: dict[str, Any] | None = None, *, limit_s: float, env: dict[str, str] | None = None
+    target: str,
+    arguments: dict[str, Any] | None = None,
+    *,
+    limit_s: float,
+    env: dict[str, str] | None = None,
+    streams: Path | None = None,
 ) -> Outcome:
-    """Call `"module:function"` with keyword arguments in a fresh Python; never raises for what the child does."""
+    """Call `"module:function"` with keyword arguments in a fresh Python; never raises for what the child does.
+
+    `streams` names a folder in which the whole output is kept, as the files stdout and stderr.
+    """
     with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
         request, response = Path(folder, "request.json"), Path(folder, "response.json")
         request.write_text(json.dumps({"target": target, "arguments": arguments or {}}), encoding="utf-8")
         command = [sys.executable, "-m", "rocmlab.isolate", str(request), str(response)]
-        code, seconds, stdout, stderr = run(command, limit_s=limit_s, env=child_environment(env), folder=Path(folder))
+        kept = streams or Path(folder)
+        code, seconds, stdout, stderr = run(command, limit_s=limit_s, env=child_environment(env), folder=kept)
         try:
             answer = json.loads(response.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -134,7 +143,9 @@ def run(command: list[str], *, limit_s: float, env: dict[str, str], folder: Path
         finally:
             if process.poll() is None:
                 end_tree(process.pid)
-                process.wait()
+                # A process that the driver holds in the kernel cannot be ended; waiting for it would hang us too.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=1)
         seconds = time.monotonic() - began
     return code, seconds, _tail(Path(folder, "stdout")), _tail(Path(folder, "stderr"))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import sys
@@ -26,6 +25,8 @@ HUB_MODEL = "Qwen/Qwen3-0.6B"
 HUB_SIZE = "1.5 GB"
 REACHABLE_S = 4
 SEED = 0
+BLOCK_VALUES = 4_194_301  # a prime near 4 Mi, so that no two rows of a matrix are the same values
+WEIGHT_STD = 0.02  # of both models' own initialisation
 
 # Shapes of public models, from their published config.json. Only what differs from the class's default is named.
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "head_dim": 128, "num_key_value_heads": 8}
@@ -89,8 +90,8 @@ class Loaded:
 # ---- decide
 
 
-def settle(choice: str = "auto", *, accelerator: bool, hub_model: str = HUB_MODEL, ask: bool = False) -> Settled:
-    """Decide which model to measure. Nothing of 1.5 GB is ever fetched without a yes at a terminal (`ask`)."""
+def settle(choice: str = "auto", *, accelerator: bool, hub_model: str = HUB_MODEL) -> Settled:
+    """Decide which model to measure, without fetching anything: offer() and `rocmlab model` do that, when asked."""
     text = "bundled" if bundled.gguf_file() else None
     if choice != "auto":
         real = not choice.startswith("random:")
@@ -103,8 +104,6 @@ def settle(choice: str = "auto", *, accelerator: bool, hub_model: str = HUB_MODE
         return Settled(hub_model, hub_model, f"{hub_model} is in the local cache")
     preset = f"random:{hub_model.split('/')[-1].lower()}"
     shape = preset if preset.partition(":")[2] in PRESETS else "random:qwen3-0.6b"
-    if ask and reachable() and _yes(hub_model):
-        return Settled(hub_model, hub_model, f"{hub_model} is fetched as agreed")
     why = (
         f"{hub_model} ({HUB_SIZE}) is not in the local cache, so speed is measured with random weights of its exact "
         f"shape (same kernels, same bytes) and text with the bundled model. To measure the real one: "
@@ -135,12 +134,25 @@ def reachable() -> bool:
         return False
 
 
-def _yes(hub_model: str) -> bool:
+def offer(hub_model: str = HUB_MODEL) -> None:
+    """At a terminal, ask whether to fetch a hub model that is missing but within reach; 1.5 GB never come unasked."""
+    if cached(hub_model) or not sys.stdin.isatty() or not reachable():
+        return
     print(f"The model {hub_model} is not on this machine. Fetch it now ({HUB_SIZE})? Without it, random weights of the")
     print("same shape are measured; texts then come from the small bundled model. HF_ENDPOINT can name a mirror.")
     with contextlib.suppress(EOFError):
-        return input("Fetch? [y/N] ").strip().lower() in ("y", "yes")
-    return False
+        if input("Fetch? [y/N] ").strip().lower() in ("y", "yes"):
+            fetch(hub_model)
+
+
+def fetch(hub_model: str) -> None:
+    """Fetch a hub model into the local cache; a failure is one line, because the report goes on without it."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        snapshot_download(hub_model, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"])
+    except Exception as error:
+        print(f"{hub_model} could not be fetched ({first_line(error)}); random weights of its shape are used.")
 
 
 # ---- load
@@ -152,21 +164,23 @@ def load(spec: str, device: str, dtype: str) -> Loaded:
 
     kind, _, rest = spec.partition(":")
     if kind == "random":
-        model, tokenizer, name, model_hash = random_model(rest, dtype), None, rest, f"random-{rest}-seed{SEED}"
+        model, tokenizer, name = random_model(rest, dtype, device), None, rest
     elif spec == "bundled":
-        folder = bundled.folder()
-        model, tokenizer = _pretrained(str(folder), dtype)
-        kept = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        name, model_hash = bundled.NAME, kept["source_sha256"][:16]
+        model, tokenizer = _pretrained(str(bundled.folder()), dtype)
+        name = bundled.NAME
     else:
         model, tokenizer = _pretrained(spec, dtype)
-        name, model_hash = Path(spec).name, _identity(spec, model)
+        name = Path(spec).name
     model = model.to(device=torch.device(device)).eval()
-    return Loaded(model, tokenizer, spec, name, model_hash, real_text=kind != "random")
+    return Loaded(model, tokenizer, spec, name, identity(spec), real_text=kind != "random")
 
 
-def random_model(preset: str, dtype: str) -> Any:
-    """Make a model of a preset's shape with seeded random weights on the CPU."""
+def random_model(preset: str, dtype: str, device: str) -> Any:
+    """Make a model of a preset's shape with seeded random weights, directly on its device; equal on every device.
+
+    The weights are one block of normal values laid end to end, each tensor at its own offset: drawing 600 million
+    values would take longer than the measurement, and the speed of a dense product does not depend on repeats.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -177,8 +191,34 @@ def random_model(preset: str, dtype: str) -> Any:
     config = AutoConfig.for_model(**values)
     if theta:
         set_rope_theta(config, theta)
-    torch.manual_seed(SEED)
-    return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    generator = torch.Generator().manual_seed(SEED)
+    block = torch.randn(BLOCK_VALUES, generator=generator).mul_(WEIGHT_STD).to(device, getattr(torch, dtype)).repeat(2)
+    weights = {name: _filled(block, value.shape, index) for index, (name, value) in enumerate(_own(model))}
+    model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    # The rotary tables are no part of the weights: made on the meta device, they would stay empty.
+    model.model.rotary_emb = type(model.model.rotary_emb)(config=config).to(device)
+    return model
+
+
+def _own(model: Any) -> list[tuple[str, Any]]:
+    """Return (name, tensor) of every weight, without the head that is tied to the embedding."""
+    tied = model.config.tie_word_embeddings
+    return [(name, value) for name, value in model.state_dict().items() if not (tied and name == "lm_head.weight")]
+
+
+def _filled(block: Any, shape: Any, index: int) -> Any:
+    """Return a tensor of this shape cut from the (doubled) block; the weights of a norm (one dimension) are ones."""
+    count = shape.numel()
+    if len(shape) == 1:
+        return block.new_ones(shape)
+    offset, filled = index * 7919 % BLOCK_VALUES, block.new_empty(count)
+    for start in range(0, count, BLOCK_VALUES):
+        length = min(BLOCK_VALUES, count - start)
+        filled[start : start + length] = block[offset : offset + length]
+    return filled.view(shape)
 
 
 def _pretrained(name: str, dtype: str) -> tuple[Any, Any]:
@@ -197,14 +237,25 @@ def _pretrained(name: str, dtype: str) -> tuple[Any, Any]:
         ) from error
 
 
-def _identity(spec: str, model: Any) -> str:
-    """Return what tells these weights from others: the hub's commit, else names and sizes of the local files."""
-    commit = getattr(model.config, "_commit_hash", None)
-    if commit:
-        return str(commit)[:16]
-    files = sorted(Path(spec).glob("*")) if Path(spec).is_dir() else []
-    listing = "\n".join(f"{path.name} {path.stat().st_size}" for path in files if path.is_file())
-    return hashlib.sha256(listing.encode()).hexdigest()[:16]
+def identity(spec: str) -> str:
+    """Return what tells these weights from others, without loading them: a hash, a commit, or a seed.
+
+    A local folder is known by names, sizes and times of its files, the bundled model by the hash of its GGUF.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "random":
+        return f"random-{rest}-seed{SEED}"
+    source = bundled.gguf_file() if spec == "bundled" else None
+    if source:
+        return bundled.sha256(source)[:16]
+    if Path(spec).is_dir():
+        files = [(path.name, path.stat()) for path in sorted(Path(spec).iterdir()) if path.is_file()]
+        listing = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
+        return hashlib.sha256(listing.encode()).hexdigest()[:16]
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(spec, "config.json")
+    return Path(found).parent.name[:16] if isinstance(found, str) else "not-in-cache"
 
 
 # ---- bytes and tokens

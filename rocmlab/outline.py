@@ -44,8 +44,16 @@ class Facts:
         return row if isinstance(row, dict) else {}
 
     @property
+    def own(self) -> list[Finding]:
+        """What the runner found before it began, such as a card that was asked for and is not there."""
+        found = self.birth.get("findings")
+        every = found if isinstance(found, list) else []
+        return [one for one in every if isinstance(one, dict) and one.get("code") in findings.messages()]
+
+    @property
     def found(self) -> list[Finding]:
-        return [one for section in self.made.values() for one in section.findings]
+        """Everything that was found, by the runner and by every section."""
+        return [*self.own, *(one for section in self.made.values() for one in section.findings)]
 
 
 def read(run: Path) -> Facts:
@@ -59,7 +67,8 @@ def read(run: Path) -> Facts:
 
 def _records(run: Path) -> tuple[dict[str, int], dict[str, list[str]]]:
     """Return (damaged lines of each file, record files that each notebook wrote)."""
-    damaged, tables_of = {}, {}
+    damaged: dict[str, int] = {}
+    tables_of: dict[str, list[str]] = {}
     for path in sorted((run / "records").glob("*.jsonl")):
         rows, broken = results.parse_lines(path.read_text(encoding="utf-8", errors="replace"))
         if broken:
@@ -79,7 +88,8 @@ def card(facts: Facts, lang: str) -> str:
         return str(listed[0])
     host = facts.snapshot.get("host")
     cpu = host.get("cpu") if isinstance(host, dict) else None
-    return str(subject.get("name") or cpu or word("card_unknown", lang))
+    processor = subject.get("name") or cpu
+    return f"{processor} (CPU)" if processor else word("card_unknown", lang)
 
 
 def verdict(facts: Facts) -> tuple[str, str, str]:
@@ -90,7 +100,7 @@ def verdict(facts: Facts) -> tuple[str, str, str]:
     works = answers(facts).get("works")
     if works and works["status"] == "broken":
         return works["code"], "broken", "verdict_dead"
-    if status == "ok" and facts.subject.get("arch") == "cpu":
+    if facts.subject.get("arch") == "cpu":
         return code, status, "verdict_cpu"
     return code, status, f"verdict_{status}"
 
@@ -123,13 +133,25 @@ def why_not(facts: Facts, notebook: str, lang: str, short: bool = False) -> str:
     if section and not section.missing:
         return ""  # records without a notebook: pages can be rebuilt from records alone
     exists = any((results.home() / "notebooks").glob(f"{notebook}_*.ipynb"))
-    return word(f"{'short' if short else 'reason'}_{'not_run' if exists else 'not_in_version'}", lang, notebook=notebook)
+    return word(
+        f"{'short' if short else 'reason'}_{'not_run' if exists else 'not_in_version'}", lang, notebook=notebook
+    )
 
 
 def reason(facts: Facts, question: str, lang: str) -> str:
     """Return why one of the three questions has no answer."""
     notebook = ANSWERED_BY[question]
     return why_not(facts, notebook, lang) or word("reason_no_answer", lang, notebook=notebook)
+
+
+def missing(facts: Facts, lang: str) -> dict[str, list[str]]:
+    """Return {reason: notebooks} of everything without an answer, for a short list."""
+    grouped: dict[str, list[str]] = {}
+    for notebook in HOUSE:
+        why = why_not(facts, notebook, lang, short=True)
+        if why:
+            grouped.setdefault(why, []).append(notebook)
+    return grouped
 
 
 def provenance(facts: Facts, lang: str) -> list[str]:
@@ -163,14 +185,9 @@ def notices(facts: Facts, lang: str) -> list[str]:
     birth, subject, said = facts.birth, facts.subject, []
     if not birth:
         said.append(word("notice_no_birth", lang))
-    parameters = birth.get("parameters") if isinstance(birth.get("parameters"), dict) else {}
-    asked = birth.get("asked") or birth.get("arch") or (parameters or {}).get("arch")
-    on_cpu = subject.get("arch") == "cpu"
-    if asked and asked not in ("auto", "cpu", subject.get("arch")):
-        target = subject.get("name") or subject.get("arch") or words.NONE
-        said.append(word("notice_asked", lang, asked=asked, subject=f"CPU: {target}" if on_cpu else target))
-    if on_cpu:
-        said.append(word("notice_cpu", lang, why=_sentence(subject.get("why"))))
+    said += [findings.paragraph([one], lang)[0] for one in facts.own]
+    if subject.get("arch") == "cpu":
+        said.append(word("notice_cpu", lang))
     overrides = [f"{k}={v}" for k, v in (birth.get("variables") or {}).items() if "OVERRIDE_GFX" in k]
     if overrides:
         said.append(word("notice_override", lang, variables=", ".join(overrides)))
@@ -185,14 +202,6 @@ def notices(facts: Facts, lang: str) -> list[str]:
         joined, heading = word("list_comma", lang).join(died), word("not_measured", lang)
         said.append(word("notice_died", lang, notebooks=joined, heading=heading))
     return said
-
-
-def _sentence(text: Any) -> str:
-    """Return a text as a sentence with a space behind it, "" for none."""
-    said = str(text or "").strip()
-    if not said:
-        return ""
-    return f"{said[0].upper()}{said[1:]}{'' if said[-1] in '.。' else '.'} "
 
 
 def _load(birth: dict[str, Any]) -> tuple[float | None, int | None]:
@@ -220,9 +229,12 @@ def as_data(facts: Facts) -> dict[str, Any]:
         "status": status,
         "title": {lang: {"card": card(facts, lang), "verdict": word(wording, lang)} for lang in LANGUAGES},
         "answers": {q: _said(given[q]) if q in given else _unsaid(facts, q) for q in QUESTIONS},
+        "notices": [_said(one) for one in facts.own],
         "sections": {n: [_said(one) for one in section.findings] for n, section in facts.made.items()},
         "discarded": {n: [_said(one) for one in s.discarded] for n, s in facts.made.items() if s.discarded},
-        "not_measured": {n: {lang: why_not(facts, n, lang) for lang in LANGUAGES} for n in HOUSE if why_not(facts, n, "en")},
+        "not_measured": {
+            n: {lang: why_not(facts, n, lang) for lang in LANGUAGES} for n in HOUSE if why_not(facts, n, "en")
+        },
     }
 
 

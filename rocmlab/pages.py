@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import copy
 import functools
-import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,16 @@ from rocmlab.words import LANGUAGES, pick, word
 # What is shown of an output, best first. HTML that wants a script or the network is passed over for its plain twin.
 PAGE_TYPES = ("image/png", "image/jpeg", "image/svg+xml", "text/html", "text/markdown", "text/plain")
 BLOG_TYPES = ("image/png", "image/jpeg", "text/markdown", "text/plain")
-NEEDS_MORE = re.compile(r"<(script|iframe|object|embed|link)\b|\bsrc\s*=\s*[\"']?(https?:)?//|@import|url\(", re.IGNORECASE)
+NEEDS_MORE = re.compile(
+    r"<(script|iframe|object|embed|link)\b|\bsrc\s*=\s*[\"']?(https?:)?//|@import|url\(", re.IGNORECASE
+)
 BANNER_TAG = "rocmlab-status"  # of the cells in which the runner says how a notebook ended
 FOLD_LINES, BLOG_LINES = 30, 40
-# Terminal commands other than colours: moving the cursor, erasing, titles, links.
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-LN-Za-ln-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>()][0-9A-B]?|[\x00-\x08\x0b\x0c\x0e-\x1a]")
+MOVES = re.compile(r"(\n|\r|\x1b\[\d*A)")  # of a terminal's cursor: next line, start of line, lines up
+# Terminal commands that change nothing we keep: other moves, erasing, titles, links, and stray control characters.
+CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[B-LN-Za-ln-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>()][0-9A-B]?|[\x00-\x08\x0b\x0c\x0e-\x1a]"
+)
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -72,7 +76,9 @@ def redacted(node: Any) -> Any:
 def prepared(node: Any, notebook: str, lang: str, types: tuple[str, ...]) -> Any:
     """Return a copy that holds one language, settled text, and one representation of each output."""
     made, other = copy.deepcopy(node), {f"lang-{one}" for one in LANGUAGES if one != lang}
-    made.cells = [cell for cell in made.cells if not other & set(cell.metadata.get("tags", []))]
+    made.cells = [cell for cell in made.cells if not _tagged(cell, *other)]
+    # The title stands first, then what the runner has to say about how it ended; the others keep their order.
+    made.cells.sort(key=lambda cell: 1 if _tagged(cell, BANNER_TAG) else 0 if cell.get("id") == "title" else 2)
     for cell in made.cells:
         if cell.cell_type == "code":
             cell.outputs = [out for out in _joined(cell.outputs) if _spoken(out, lang)]
@@ -83,6 +89,10 @@ def prepared(node: Any, notebook: str, lang: str, types: tuple[str, ...]) -> Any
             question = f"# {notebook} {word(f'question_{notebook}', lang)}" if lang != "en" else r"\g<0>"
             cell.source = re.sub(r"^#\s.*$", question, cell.source, count=1, flags=re.MULTILINE)
     return made
+
+
+def _tagged(cell: Any, *tags: str) -> bool:
+    return not set(tags).isdisjoint(cell.metadata.get("tags", []))
 
 
 def _spoken(output: Any, lang: str) -> bool:
@@ -102,13 +112,19 @@ def _joined(outputs: list[Any]) -> list[Any]:
 
 
 def settle(text: str) -> str:
-    """Return what a terminal would show in the end: of a line that was redrawn, only its last state."""
-    lines = []
-    for line in CONTROL.sub("", text).replace("\r\n", "\n").split("\n"):
-        states = [state for state in line.split("\r") if COLOUR.sub("", state).strip()]
-        lines.append(states[-1].rstrip() if states else "")
-    # A bar that was redrawn by moving the cursor leaves many equal blank lines behind.
-    return "\n".join(line for line, _ in itertools.groupby(lines) if line or lines.count("") < 20).strip("\n")
+    """Return what a terminal would show in the end: redrawn lines in their last state, also under nested bars."""
+    lines, row, fresh = [""], 0, True
+    for piece in MOVES.split(CONTROL.sub("", text)):
+        if piece == "\n":
+            row, fresh = row + 1, True
+            lines += [""] * (row + 1 - len(lines))
+        elif piece == "\r":
+            fresh = True
+        elif MOVES.fullmatch(piece):
+            row = max(0, row - int(piece[2:-1] or 1))
+        elif piece:
+            lines[row], fresh = (piece if fresh else lines[row] + piece), False
+    return re.sub(r"\n{4,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip("\n")
 
 
 def _settle_output(output: Any, types: tuple[str, ...], lang: str) -> None:
@@ -116,7 +132,7 @@ def _settle_output(output: Any, types: tuple[str, ...], lang: str) -> None:
         output.text = settle(output.text)
         return
     if output.output_type == "error":
-        output.traceback = [CONTROL.sub("", line) for line in output.traceback]
+        output.traceback = [settle(line) for line in output.traceback]
         return
     data = output.get("data", {})
     page = data.get("text/html", "")
@@ -133,7 +149,10 @@ def _settle_output(output: Any, types: tuple[str, ...], lang: str) -> None:
 def one_language(page: str, lang: str) -> str:
     """Keep only one language of the captions that `show_table` writes."""
     return re.sub(
-        r'<span class="say" lang="(\w+)">(.*?)</span> ?', lambda m: m[2] if m[1] in (lang, "") else "", page, flags=re.DOTALL
+        r'<span class="say" lang="(\w+)">(.*?)</span> ?',
+        lambda m: m[2] if m[1] in (lang, "") else "",
+        page,
+        flags=re.DOTALL,
     )
 
 
@@ -205,9 +224,8 @@ def _to_file(run: Path, output: Any, stem: str) -> None:
 
 def _told(facts: Facts, notebook: str, node: Any, lang: str, error: str) -> dict[str, Any]:
     """Return what page and Markdown say around the notebook."""
-    tags = {tag for cell in node.cells for tag in cell.metadata.get("tags", [])}
     notice = word("unreadable_notebook", lang, error=error) if error else outline.why_not(facts, notebook, lang)
-    if BANNER_TAG in tags:
+    if any(_tagged(cell, BANNER_TAG) for cell in node.cells):
         notice = ""  # the runner's own first cell says it, with the last lines of the log
     elif notice and not error:
         notice = word("stopped", lang, reason=notice + ("" if lang == "zh" else " "))
@@ -215,6 +233,7 @@ def _told(facts: Facts, notebook: str, node: Any, lang: str, error: str) -> dict
     return {
         "w": functools.partial(word, lang=lang),
         "notebook": notebook,
+        "banner": BANNER_TAG,
         "notice": notice,
         "took": word("took", lang, duration=words.seconds(took, lang)) if took is not None else "",
         "card": outline.card(facts, lang),
@@ -228,7 +247,10 @@ def _links(facts: Facts, notebook: str, lang: str, main: str) -> dict[str, Any]:
     """Return the ways from this page: the report, the other language, the neighbours."""
     every, other = sorted(facts.notebooks), next(one for one in LANGUAGES if one != lang)
     here = every.index(notebook)
-    beside = {"previous": every[here - 1] if here else "", "following": every[here + 1] if here + 1 < len(every) else ""}
+    beside = {
+        "previous": every[here - 1] if here else "",
+        "following": every[here + 1] if here + 1 < len(every) else "",
+    }
     return {
         "index": f"../{report.name('index', 'html', lang, main)}",
         "ipynb": f"../notebooks/{facts.notebooks[notebook].name}",

@@ -16,11 +16,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea, VPacker
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
@@ -49,6 +50,8 @@ ROLES = {
     "ceiling": Role("#6B7280", "#4B5563", "", "--"),
 }
 OTHERS = (Role("#E69F00", "#8A5F00", "^"), Role("#56B4E9", "#1F6F9F", "D"), Role("#6B7280", "#4B5563", "v"))
+
+Rows = dict[tuple[Any, Any], dict[Any, Any]]
 
 _narrow: ContextVar[bool] = ContextVar("narrow", default=False)
 
@@ -85,6 +88,7 @@ def narrow() -> Iterator[None]:
 def canvas(height_in: float = 4.0) -> tuple[Figure, Axes]:
     """Return an empty figure and its axis, 7.2 inches wide, or as wide as a phone inside `narrow()`."""
     figure = Figure(figsize=(NARROW_IN if _narrow.get() else WIDE_IN, height_in))
+    FigureCanvasAgg(figure)  # no pyplot: nothing global, and a notebook shows only what is displayed on purpose
     return figure, figure.subplots()
 
 
@@ -118,7 +122,7 @@ def paired_bars(
     """
     categories, arms = _order(frame[category]), _order(frame[arm])
     given, thick = roles(arms), 0.8 / max(1, len(arms))
-    found = {(row[category], row[arm]): row for row in frame.to_dict("records")}
+    found: Rows = {(row[category], row[arm]): row for row in frame.to_dict("records")}
     top = max((_reach(row, value) for row in found.values()), default=1.0) or 1.0
     for line, name in enumerate(categories):
         for place, who in enumerate(arms):
@@ -138,35 +142,37 @@ def paired_bars(
     _name_arms(ax, arms, given, ratio_of)
 
 
-def _known(value: Any) -> bool:
+def _known(value: Any) -> TypeGuard[float]:
     return value is not None and value is not pd.NA and value == value
 
 
-def _reach(row: dict[str, Any], value: str) -> float:
+def _reach(row: dict[Any, Any], value: str) -> float:
     ends = [row.get(value), row.get(f"{value}_high")]
-    return max((float(end) for end in ends if _known(end)), default=0.0)  # type: ignore[arg-type]
+    return max((float(end) for end in ends if _known(end)), default=0.0)
 
 
-def _bar(ax: Axes, row: dict[str, Any], value: str, y: float, thick: float, role: Role, top: float) -> None:
+def _bar(ax: Axes, row: dict[Any, Any], value: str, y: float, thick: float, role: Role, top: float) -> None:
     median = row.get(value)
     if not _known(median):
         ax.text(top * 0.01, y, "not measured", va="center", color=MUTED, fontsize=8.5, style="italic")
         return
-    ax.barh(y, median, thick, color=role.colour)  # type: ignore[arg-type]
+    ax.barh(y, median, thick, color=role.colour)
     low, high = row.get(f"{value}_low"), row.get(f"{value}_high")
-    end = float(median)  # type: ignore[arg-type]
+    end = float(median)
     if _known(low) and _known(high):
-        ax.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")  # type: ignore[list-item]
+        ax.plot([low, high], [y, y], color=INK, linewidth=1.1, solid_capstyle="butt")
         for x in (low, high):
-            ax.plot([x, x], [y - thick * 0.22, y + thick * 0.22], color=INK, linewidth=1.1)  # type: ignore[list-item]
-        end = max(end, float(high))  # type: ignore[arg-type]
-    ax.text(end + top * 0.012, y, words.number(float(median)), va="center", color=role.text)  # type: ignore[arg-type]
+            ax.plot([x, x], [y - thick * 0.22, y + thick * 0.22], color=INK, linewidth=1.1)
+        end = max(end, float(high))
+    ax.text(end + top * 0.012, y, words.number(float(median)), va="center", color=role.text)
 
 
 def _name_arms(ax: Axes, arms: list[Any], given: dict[str, Role], ratio_of: tuple[str, str] | None) -> None:
     """Write the arms' names above the first bars, in their colours, in the order of the bars."""
-    said = [TextArea(str(who), textprops={"color": given[who].text, "weight": "bold", "size": 9.5}) for who in arms]
-    pack = VPacker if _narrow.get() else HPacker
+    said: list[Any] = [
+        TextArea(str(who), textprops={"color": given[who].text, "weight": "bold", "size": 9.5}) for who in arms
+    ]
+    pack: Any = VPacker if _narrow.get() else HPacker
     row = pack(children=said, pad=0, sep=2 if _narrow.get() else 14)
     ax.add_artist(
         AnchoredOffsetbox(
@@ -327,7 +333,7 @@ def footer_text(
 def footer(figure: Figure, text: str) -> None:
     """Write a grey line under the picture, wrapped to its width, and make room for it."""
     letters = int(figure.get_figwidth() * 72 / (FOOTER_PT * 0.56))
-    lines = textwrap.wrap(text, letters) or [""]
+    lines = textwrap.wrap(text.replace(" ·", "\u00a0·"), letters) or [""]  # no line begins with a dot
     room = (len(lines) * FOOTER_PT * 1.35 + 6) / (figure.get_figheight() * 72)
     engine = figure.get_layout_engine()
     if engine is not None:

@@ -24,6 +24,9 @@ __all__ = ["build", "show_figure", "show_table", "takeaway"]
 
 SIGNS = {"ok": "✓", "warn": "!", "broken": "✕", "unknown": "?", "none": "–"}
 
+# A number with its unit, to stand out in the answers.
+NUMBER = re.compile(r"\d[\d,.]*(?:–\d[\d,.]*)? ?(?:×|%|tok/s|ms\b|µs|GB/s|TFLOP/s|GiB\b|times\b|倍)")
+
 
 @dataclass
 class Drawn:
@@ -92,6 +95,7 @@ def templates() -> jinja2.Environment:
         loader=jinja2.PackageLoader("rocmlab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     made.filters["inline"] = inline
+    made.filters["numbers"] = lambda text: Markup(NUMBER.sub(r"<b>\g<0></b>", str(inline(text))))
     made.filters["begin"] = lambda text: text[:1].upper() + text[1:]
     return made
 
@@ -123,7 +127,9 @@ def context(facts: Facts, pictures: Pictures, lang: str, main: str) -> dict[str,
     shown = [_shown(facts, pictures.get(n, []), n, lang, main) for n in HOUSE if _has_section(facts, n)]
     _count(shown)
     discarded = [_line(one, lang) for section in facts.made.values() for one in section.discarded]
-    missing = [(n, word(f"question_{n}", lang), why_not(facts, n, lang, short=True)) for n in HOUSE if why_not(facts, n, lang)]
+    missing = [
+        (n, word(f"question_{n}", lang), why_not(facts, n, lang, short=True)) for n in HOUSE if why_not(facts, n, lang)
+    ]
     return {
         "lang": lang,
         "w": functools.partial(word, lang=lang),
@@ -187,13 +193,22 @@ def _shown(facts: Facts, drawn: list[Drawn], notebook: str, lang: str, main: str
         "notice": notice,
         "figures": [_figure(f, d, lang) for f, d in zip(section.figures, drawn, strict=True)],
         "tables": [_table(one, lang) for one in section.tables],
-        "findings": [_line(one, lang) for one in findings.worst_first(section.findings)],
+        "findings": [_line(one, lang) for one in sorted(findings.worst_first(section.findings), key=_weight)],
         "empty": word("no_findings", lang) if known and not section.findings else "",
         "how": pick(section.how, lang),
         "page": f"pages/{name(notebook, 'html', lang, main)}" if notebook in facts.notebooks else "",
         "ipynb": f"notebooks/{facts.notebooks[notebook].name}" if notebook in facts.notebooks else "",
         "records": [f"records/{file}" for file in facts.tables_of.get(notebook, [])],
     }
+
+
+def _weight(found: Finding) -> int:
+    """Order findings for a reader: what is broken, then answers to the section's question, known ones first."""
+    if found["status"] == "broken":
+        return 0
+    if found["sort"] == "answer":
+        return 2 if found["status"] == "unknown" else 1
+    return 3
 
 
 def _status(facts: Facts, section: Section) -> str:
@@ -271,15 +286,20 @@ def summary(facts: Facts, lang: str) -> str:
         if not section.missing
         for table in section.tables[:1]
     ]
-    text = templates().get_template("summary.md.j2").render(
-        card=card(facts, lang),
-        verdict=word(wording, lang),
-        provenance=provenance(facts, lang),
-        notices=notices(facts, lang),
-        answers=[(word(q, lang), _spoken(facts, q, lang)) for q in outline.QUESTIONS],
-        tables=grids,
-        missing=[why_not(facts, n, lang) for n in HOUSE if why_not(facts, n, lang)],
-        w=functools.partial(word, lang=lang),
-        version=__version__,
+    text = (
+        templates()
+        .get_template("summary.md.j2")
+        .render(
+            card=card(facts, lang),
+            verdict=word(wording, lang),
+            provenance=provenance(facts, lang),
+            notices=notices(facts, lang),
+            answers=[(word(q, lang), _spoken(facts, q, lang)) for q in outline.QUESTIONS],
+            tables=grids,
+            missing=outline.missing(facts, lang),
+            joint="" if lang == "zh" else " ",
+            w=functools.partial(word, lang=lang),
+            version=__version__,
+        )
     )
     return html.unescape(re.sub(r"\n{3,}", "\n\n", text)).strip() + "\n"

@@ -1,6 +1,6 @@
 """What do the generation records say? Pure: rows of `generation` in, tables out.
 
-`table(rows)` gives one line a generation; `by_prompt`, `by_arm`, `by_visit`, `by_process` and `by_dtype` the tables of
+`table(rows)` gives one line a generation; `by_prompt`, `measures`, `by_visit`, `by_process` and `by_dtype` the tables of
 notebook 03. Decode rate, time to first token and end-to-end rate are three columns and never mixed.
 """
 
@@ -73,27 +73,32 @@ def by_prompt(frame: pd.DataFrame) -> pd.DataFrame:
         line: dict[str, Any] = {"prompt": prompt, "prompt_tokens": int(group["prompt_tokens"].iloc[0])}
         for arm in arms:
             samples = group[group["arm"] == arm]["decode_tok_s"].dropna()
-            line[f"{arm}_decode_tok_s"] = shown(timing.median_interval(list(samples)))
+            line[f"{arm}_decode_tok_s"] = timing.median_interval(list(samples))
         if len(arms) == 2:
             ratio = timing.ratio_interval(*paired(group, arms[1], arms[0]))
-            line["ratio"] = shown(ratio, 2)
+            line["ratio"] = ratio
         lines.append(line)
     return pd.DataFrame(lines)
 
 
-def by_arm(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one line an arm: dtype, TTFT, TPOT, ITL percentiles, decode and end-to-end rate, GB/s, n."""
-    lines = []
-    for arm in main_arms(frame):
-        group = steady(frame)[steady(frame)["arm"] == arm]
-        gaps = gaps_ms([r for r in rows if r.get("arm") == arm and r.get("visit") == "steady" and r["kind"] == "main"])
-        line: dict[str, Any] = {"arm": arm, "dtype": group["dtype"].iloc[0]}
-        for column in ("ttft_ms", "tpot_ms", "decode_tok_s", "e2e_tok_s", "gb_s"):
-            line[column] = shown(timing.median_interval(list(group[column].dropna())))
-        for name, share in (("itl_p50_ms", 0.5), ("itl_p90_ms", 0.9), ("itl_p99_ms", 0.99)):
-            line[name] = round(float(pd.Series(gaps).quantile(share)), 2) if gaps else None
-        lines.append(line | {"n": len(group)})
-    return pd.DataFrame(lines)
+MEASURES = ("ttft_ms", "tpot_ms", "itl_p50_ms", "itl_p90_ms", "itl_p99_ms", "decode_tok_s", "e2e_tok_s", "gb_s")
+
+
+def measures(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return one line a measure (TTFT, TPOT, ITL percentiles, decode and end-to-end rate, GB/s), one column an arm."""
+    by_arm = {arm: _measures_of(frame, rows, arm) for arm in main_arms(frame)}
+    return pd.DataFrame([{"measure": name} | {arm: by_arm[arm][name] for arm in by_arm} for name in MEASURES])
+
+
+def _measures_of(frame: pd.DataFrame, rows: list[dict[str, Any]], arm: str) -> dict[str, Any]:
+    group = steady(frame)[steady(frame)["arm"] == arm]
+    gaps = gaps_ms([r for r in rows if r.get("arm") == arm and r.get("visit") == "steady" and r.get("kind") == "main"])
+    found: dict[str, Any] = {
+        name: timing.median_interval(list(group[name].dropna())) for name in MEASURES if name in group
+    }
+    for name, share in (("itl_p50_ms", 0.5), ("itl_p90_ms", 0.9), ("itl_p99_ms", 0.99)):
+        found[name] = float(pd.Series(gaps).quantile(share)) if gaps else None
+    return found
 
 
 def gaps_ms(rows: list[dict[str, Any]]) -> list[float]:
@@ -112,7 +117,7 @@ def by_visit(frame: pd.DataFrame) -> pd.DataFrame:
         line: dict[str, Any] = {"arm": arm}
         for visit in ("cold", "first", "steady"):
             group = frame[(frame["arm"] == arm) & (frame["visit"] == visit) & (frame["kind"] == "main")]
-            line[f"{visit}_tok_s"] = shown(timing.median_interval(list(group["decode_tok_s"].dropna())))
+            line[f"{visit}_tok_s"] = timing.median_interval(list(group["decode_tok_s"].dropna()))
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -120,7 +125,8 @@ def by_visit(frame: pd.DataFrame) -> pd.DataFrame:
 def by_process(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the median decode tok/s of every process and main arm: two states of a machine show only here."""
     medians = steady(frame).groupby(["process", "arm"])["decode_tok_s"].median().unstack("arm")
-    return medians[[arm for arm in main_arms(frame) if arm in medians]].reset_index()
+    medians = medians[[arm for arm in main_arms(frame) if arm in medians]]
+    return medians.add_suffix("_decode_tok_s").reset_index()
 
 
 def by_dtype(frame: pd.DataFrame) -> pd.DataFrame:
@@ -130,6 +136,6 @@ def by_dtype(frame: pd.DataFrame) -> pd.DataFrame:
         interval = timing.median_interval(list(group["decode_tok_s"].dropna()))
         device = "CPU" if group["device"].iloc[0] == "cpu" else "GPU"
         median = interval.median if interval else None
-        line = {"arm": arm, "runs_on": device, "dtype": group["dtype"].iloc[0], "decode_tok_s": shown(interval)}
+        line = {"arm": arm, "runs_on": device, "dtype": group["dtype"].iloc[0], "decode_tok_s": interval}
         lines.append(line | {"median": median})
     return pd.DataFrame(lines, columns=["arm", "runs_on", "dtype", "decode_tok_s", "median"])

@@ -12,11 +12,10 @@ import pandas as pd
 
 from rocmlab import timing
 from rocmlab.findings import Finding, finding, worst_first
-from rocmlab.speed import by_dtype, by_process, main_arms, paired, shown, steady, table
+from rocmlab.speed import by_dtype, main_arms, paired, shown, steady, table
 from rocmlab.texts import judge_text
 
 PROMPT_SAME_PCT = 5.0  # largest difference between prompts that still reads as "not the prompt"
-TWO_STATES_PCT = 15.0  # medians of processes further apart than this, while each one is steady, are two states
 FIRST_VISIT_TIMES = 1.3  # a first visit slower than steady by this factor is named
 
 
@@ -138,13 +137,9 @@ def judge_conditions(rows: list[dict[str, Any]], frame: pd.DataFrame) -> list[Fi
 
 def _judge_arm(frame: pd.DataFrame, arm: str) -> list[Finding]:
     found, samples, side = [], list(_rates_of(frame, arm)), "CPU" if arm == "cpu" else "GPU"
-    medians = [float(v) for v in by_process(frame)[arm].dropna()]
-    apart = 100 * (max(medians) - min(medians)) / statistics.median(medians) if len(medians) > 1 else 0.0
-    within = [timing.spread_pct(list(g["decode_tok_s"].dropna())) for _, g in _of(frame, arm).groupby("process")]
-    calm = [one for one in within if one is not None]
-    if apart > TWO_STATES_PCT and calm and max(calm) < timing.NOISY_PCT:
-        numbers = {f"{arm}_slow_process_tok_s": min(medians), f"{arm}_fast_process_tok_s": max(medians)}
-        found.append(finding("TWO_STATES", numbers=numbers, side=side, slow=min(medians), fast=max(medians)))
+    states = timing.two_states(samples)
+    if states:
+        found.append(_two_states(frame, arm, side, states))
     spread = timing.spread_pct(samples)
     if spread is not None and spread > timing.NOISY_PCT:
         variant = "very" if spread > timing.VERY_NOISY_PCT else None
@@ -157,6 +152,15 @@ def _judge_arm(frame: pd.DataFrame, arm: str) -> list[Finding]:
         words: dict[str, Any] = {"first": float(first.median()), "usual": float(usual.median()), "extra": extra}
         found.append(finding("FIRST_VISIT_SLOW", numbers=numbers, side=side, **words))
     return found
+
+
+def _two_states(frame: pd.DataFrame, arm: str, side: str, states: timing.States) -> Finding:
+    """Name both states, and whether a process stays in one or changes over while it runs."""
+    groups = [g["decode_tok_s"].dropna() > states.cut for _, g in _of(frame, arm).groupby("process")]
+    stays = all(fast.all() or not fast.any() for fast in groups)
+    numbers = {f"{arm}_slow_state_tok_s": states.low, f"{arm}_fast_state_tok_s": states.high}
+    words = {"slow": states.low, "fast": states.high, "n_slow": states.n_low, "n_fast": states.n_high}
+    return finding("TWO_STATES", numbers=numbers, variant=None if stays else "inside", side=side, **words)
 
 
 def _of(frame: pd.DataFrame, arm: str) -> pd.DataFrame:

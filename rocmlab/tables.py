@@ -1,7 +1,8 @@
 """A DataFrame as a table that people can read: HTML, plain text and Markdown from one set of cells.
 
 Column names carry their unit ("decode_tok_s"). `x_low` and `x_high` beside `x` are its interval and share its cell;
-`x_reason` says why `x` is missing and never becomes a column. A missing number is an en dash, never 0.
+`x_reason` says why `x` is missing and never becomes a column; a `timing.Interval` brings its ends itself, and says when
+they are only the range of too few samples. A missing number is an en dash, never 0.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from rocmlab import words
+from rocmlab.timing import Interval
 
 COMPANIONS = ("_low", "_high", "_reason")
 
@@ -68,7 +70,7 @@ def _is_companion(name: str, frame: pd.DataFrame) -> bool:
 
 def _numeric(column: pd.Series) -> bool:
     present = [value for value in column if not _missing(value)]
-    return bool(present) and all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in present)
+    return bool(present) and all(isinstance(v, (numbers.Real, Interval)) and not isinstance(v, bool) for v in present)
 
 
 def _missing(value: Any) -> bool:
@@ -79,12 +81,19 @@ def _cell(row: dict[Any, Any], column: Any, is_number: bool, lang: str) -> Cell:
     value = row[column]
     if _missing(value):
         reason = row.get(f"{column}_reason")
-        said = words.word("none_plain", lang) if _missing(reason) else words.word(
-            "none_reason", lang, reason=words.pick(reason, lang)
+        said = (
+            words.word("none_plain", lang)
+            if _missing(reason)
+            else words.word("none_reason", lang, reason=words.pick(reason, lang))
         )
         return Cell(words.NONE, reason=said, is_number=is_number)
     if isinstance(value, bool):
         return Cell(words.word("is_true" if value else "is_false", lang))
+    if isinstance(value, Interval):
+        ends = f"{_shown(value.low)}–{_shown(value.high)}"
+        return Cell(
+            _shown(value.median), ends if value.enough else f"{words.word('range', lang)} {ends}", is_number=is_number
+        )
     if not isinstance(value, numbers.Real):
         return Cell(words.pick(value, lang))
     low, high = row.get(f"{column}_low"), row.get(f"{column}_high")
@@ -144,8 +153,9 @@ def as_text(made: Grid) -> str:
     lines = [heads] + [[cell.plain for cell in row] for row in made.rows]
     widths = [max(_width(line[i]) for line in lines) for i in range(len(heads))]
     return "\n".join(
-        "  ".join(_padded(text, width, right) for text, width, right in zip(line, widths, made.numeric, strict=True))
-        .rstrip()
+        "  ".join(
+            _padded(text, width, right) for text, width, right in zip(line, widths, made.numeric, strict=True)
+        ).rstrip()
         for line in lines
     )
 

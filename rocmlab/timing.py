@@ -20,6 +20,7 @@ import psutil
 MIN_REPEATS = 6  # below six samples no order-statistics interval of the median reaches 95%
 NOISY_PCT = 10.0  # interquartile range over median: worth a warning
 VERY_NOISY_PCT = 25.0
+TWO_STATES_SHARE = 0.15
 OTHERS_PCT = 5.0  # share of all processor time used by other processes while a clock ran
 BOOTSTRAP_ROUNDS = 2000
 BOOTSTRAP_SEED = 20261201  # fixed, so that a page redrawn from its records says the same
@@ -68,6 +69,34 @@ def spread_pct(samples: Sequence[float]) -> float | None:
     return 100 * (high - low) / middle if middle else None
 
 
+@dataclass(frozen=True)
+class States:
+    """Two groups of samples with nothing between them: their medians and sizes, and the value that parts them."""
+
+    low: float
+    high: float
+    n_low: int
+    n_high: int
+    cut: float
+
+
+def two_states(samples: Sequence[float]) -> States | None:
+    """Return the two states that samples fall into, None where they do not.
+
+    The widest gap between neighbours must be 15% of the median and wider than the range of each side, and each side
+    must hold three samples: then the gap is no tail of one distribution.
+    """
+    ordered = sorted(samples)
+    if len(ordered) < 6:
+        return None
+    at = max(range(3, len(ordered) - 2), key=lambda i: ordered[i] - ordered[i - 1])
+    low, high, gap = ordered[:at], ordered[at:], ordered[at] - ordered[at - 1]
+    if gap < TWO_STATES_SHARE * statistics.median(ordered) or gap <= max(low[-1] - low[0], high[-1] - high[0]):
+        return None
+    middle = (ordered[at] + ordered[at - 1]) / 2
+    return States(statistics.median(low), statistics.median(high), len(low), len(high), middle)
+
+
 def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
     """Return median(above) / median(below) with a 95% bootstrap interval; the i-th samples are one interleaved block.
 
@@ -96,6 +125,12 @@ def synchronise(device: str) -> None:
         import torch
 
         torch.cuda.synchronize(torch.device(device))
+
+
+def core() -> int | None:
+    """Return the number of the core that this process runs on now, None where the system does not tell."""
+    ask = getattr(psutil.Process(), "cpu_num", None)
+    return ask() if ask else None
 
 
 class OtherWork:

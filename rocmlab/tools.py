@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rocmlab import isolate
-from rocmlab.readers import hip_tools, inventories, rocminfo, smi
+from rocmlab.readers import decode, hip_tools, inventories, rocminfo, smi
+from rocmlab.readers import tools as tool_texts
 
 # Tools whose presence is recorded; those of COMMANDS are also asked.
 NAMES = (
@@ -85,9 +86,10 @@ def _one(key: str, path: str, limit_s: float) -> dict[str, Any]:
     command = [path, *COMMANDS[key][1:]]
     with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
         try:
-            code, seconds, out, err = isolate.run(
-                command, limit_s=limit_s, env=isolate.child_environment(), folder=Path(folder)
-            )
+            env = isolate.child_environment()
+            code, seconds, _, err = isolate.run(command, limit_s=limit_s, env=env, folder=Path(folder))
+            # The whole of it: a machine with eight GPUs fills more than isolate keeps.
+            out = decode(Path(folder, "stdout").read_bytes())
         except OSError as error:
             return {"status": "error", "exit_code": None, "seconds": 0.0, "parsed": None, "said": str(error)}
     return {"exit_code": code, "seconds": round(seconds, 2), **judge_output(key, code, out, err)}
@@ -97,6 +99,7 @@ def judge_output(key: str, code: int | None, out: str, err: str) -> dict[str, An
     """Return `{status, parsed, said}` of what a tool printed; `said` is the first of its words where it failed."""
     status = "timeout" if code is None else "error" if code != 0 else "ok" if out.strip() else "empty"
     # A tool that fails may still have said why on its normal output (rocminfo without its kernel module).
+    out, err = tool_texts.clean(out), tool_texts.clean(err)
     parsed = PARSERS[key](out) if out.strip() and code is not None else None
     said = None if status == "ok" else " ".join((out + " " + err).split())[:KEPT_CHARACTERS]
     return {"status": status, "parsed": parsed, "said": said}

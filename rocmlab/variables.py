@@ -1,7 +1,7 @@
 """What do the variables in force do to the devices: masks that hide them, overrides that make them lie? All pure.
 
 HIP reads a mask after ROCr has applied its own, so indices count what the first one left. The override is read by the
-Linux user-mode driver only (libhsakmt, topology.c); AMD says that it does not exist on Windows (ROCm/TheRock issue 1719).
+Linux user-mode driver only (libhsakmt, topology.c); on Windows it does not exist, says AMD (ROCm/TheRock issue 1719).
 """
 
 from __future__ import annotations
@@ -131,9 +131,7 @@ def _wrong_family(env: dict[str, str], one: dict[str, Any]) -> bool:
     return bool(acts and one["real"] and archs.kin(one["real"], one["reported"]) is False)
 
 
-def _wrong(
-    env: dict[str, str], wrong: list[dict[str, Any]], devices: list[dict[str, Any]]
-) -> findings.Finding:
+def _wrong(env: dict[str, str], wrong: list[dict[str, Any]], devices: list[dict[str, Any]]) -> findings.Finding:
     first = wrong[0]
     words = {key: first[key] for key in ("card", "reported", "real", "index")}
     name = overridden(env, first["reported"]) or OVERRIDE

@@ -26,7 +26,7 @@ def explain(text: str, constraint: str = "") -> str:
             return words
     if re.search(r"ResolutionImpossible|conflicting dependencies", text):
         return f"a package asked for another torch than {constraint}" if constraint else "packages exclude one another"
-    errors = re.findall(r"(?m)^ERROR: (.+)$", text)
+    errors = re.findall(r"(?m)^\s*ERROR: (.+)$", text)
     return f"pip says: {errors[-1]}" if errors else "pip gave no reason"
 
 

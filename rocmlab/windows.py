@@ -5,12 +5,12 @@ The readers of those answers are pure and tested on samples; the asking itself i
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from rocmlab import archs
@@ -42,6 +42,7 @@ foreach ($one in $video) {
     ForEach-Object { @{ name = $_.Name; version = $_.VersionInfo.FileVersion } })
 } | ConvertTo-Json -Depth 4 -Compress
 """
+HEADERS = "*/*/VC/Tools/MSVC/*/include/type_traits"
 CONTROL = r"SYSTEM\CurrentControlSet\Control"
 DISPLAY_CLASS = CONTROL + r"\Class\{4d36e968-e325-11ce-bfc1-08002be10318}"
 # name here: (path under HKEY_LOCAL_MACHINE, value name). Sources: Microsoft's documentation of each switch.
@@ -126,10 +127,9 @@ def display_drivers() -> list[dict[str, Any]]:
 
 def headers() -> list[str]:
     """Return the C++ header folders of Visual Studio that hold <type_traits>, versions only."""
-    roots = {os.environ.get(name) for name in ("ProgramFiles", "ProgramFiles(x86)")} - {None}
-    pattern = r"{}\Microsoft Visual Studio\*\*\VC\Tools\MSVC\*\include\type_traits"
-    paths = [path for root in roots for path in glob.glob(pattern.format(root))]
-    return sorted({match.group(1) for path in paths if (match := re.search(r"MSVC\\([\d.]+)\\", path))})
+    roots = [os.environ[name] for name in ("PROGRAMFILES", "PROGRAMFILES(X86)") if name in os.environ]
+    paths = [path for root in roots for path in Path(root, "Microsoft Visual Studio").glob(HEADERS)]
+    return sorted({path.parts[-3] for path in paths})
 
 
 def gpus_from_wsl() -> list[dict[str, Any]]:
@@ -152,6 +152,7 @@ def arrange(
     scheme = PLANS.get(str(values.get("ActivePowerScheme") or "").lower())
     return {
         "system_gpus": [gpu["name"] for gpu in found],
+        "system_gpus_reason": None if answer else "PowerShell gave no answer",
         "gpus": found,
         "windows": {
             "caption": system.get("Caption"),
@@ -196,7 +197,10 @@ def gpus(answer: dict[str, Any]) -> list[dict[str, Any]]:
                 "arch": archs.identify(one.get("Name"), pci_id),
                 "driver": one.get("DriverVersion"),
                 "state": "working properly" if code == 0 else f"code {code}",
-                "link": {"current_link_width": link.get("CurrentLinkWidth"), "max_link_width": link.get("MaxLinkWidth")},
+                "link": {
+                    "current_link_width": link.get("CurrentLinkWidth"),
+                    "max_link_width": link.get("MaxLinkWidth"),
+                },
             }
         )
     return found

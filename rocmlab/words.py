@@ -32,6 +32,7 @@ UNITS = {
     "bytes": "B",
     "ratio": "×",
     "tokens": "tokens",
+    "logits": "logits",
     "mhz": "MHz",
     "gib": "GiB",
     "mib": "MiB",
@@ -112,6 +113,8 @@ def seconds(value: float | None, lang: str = "en") -> str:
 def unit_of(column: str) -> tuple[str, str]:
     """Split a column name: "decode_tok_s" -> ("decode", "tok/s"), "prompt" -> ("prompt", "")."""
     for ending, unit in UNITS.items():
+        if column.lower() == ending and "_" in ending:
+            return "", unit  # "gb_s": the unit is the name
         if column.lower().endswith(f"_{ending}"):
             return caption(column[: -len(ending) - 1]), unit
     return caption(column), ""

@@ -1,6 +1,8 @@
 """A made-up `generation` section and a copy of the made-up run folder, for the tests of the page."""
 
 import shutil
+import sys
+import types
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +26,12 @@ FRAME = pd.DataFrame(
         *(f"GPU_tok_s{end}" for end in ("", "_low", "_high")),
         "GPU/CPU_ratio",
     ],
-).assign(**{"GPU_tok_s_reason": [None] * 4 + ["the kernel died <here>"], "GPU/CPU_ratio_reason": [None] * 4 + ["no GPU value"]})
+).assign(
+    **{
+        "GPU_tok_s_reason": [None] * 4 + ["the kernel died <here>"],
+        "GPU/CPU_ratio_reason": [None] * 4 + ["no GPU value"],
+    }
+)
 
 FOOTER = plots.footer_text(
     card="AMD Radeon RX 6700 XT (gfx1031)",
@@ -112,10 +119,22 @@ def generation(run: Path) -> Section:
             ),
             Figure("broken", broken, {"en": "never drawn", "zh": "画不出来"}, {"en": "never", "zh": "没有"}),
         ],
-        how={"en": "CPU and GPU took turns in one process, `ABBA`.", "zh": "CPU 和 GPU 在同一进程里交替测量，顺序为 `ABBA`。"},
+        how={
+            "en": "CPU and GPU took turns in one process, `ABBA`.",
+            "zh": "CPU 和 GPU 在同一进程里交替测量，顺序为 `ABBA`。",
+        },
         answers={"slow": slow},
         provenance=["made-up model", "float16"],
     )
+
+
+def provide(patch, **sections_of) -> None:
+    """Let each `n03=section_function` speak for its notebook, beside the real section of 01."""
+    modules = {"01": "environment"}
+    for name, section in sections_of.items():
+        modules[name[1:]] = f"made_up_{name}"
+        patch.setitem(sys.modules, f"rocmlab.sections.made_up_{name}", types.SimpleNamespace(section=section))
+    patch.setattr(sections, "MODULES", modules)
 
 
 def copy(folder: Path) -> Path:

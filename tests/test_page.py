@@ -6,9 +6,11 @@ import shutil
 import page_case
 import pytest
 
-from rocmlab import report, sections
+from rocmlab import report
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
 PAGES = ("index.html", "index.zh.html", "pages/01.html", "pages/03.html", "pages/03.zh.html")
 
 
@@ -22,7 +24,7 @@ def lacking(reason: str):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "PROVIDERS", {"01": sections.environment, "03": page_case.generation})
+        page_case.provide(patch, n03=page_case.generation)
         run = page_case.copy(tmp_path_factory.mktemp("a page with 空格"))
         report.build(run)
     return run
@@ -81,7 +83,8 @@ def test_a_page_in_the_browser(open_page, name, width, scheme):
 # WCAG's formula, on the colours that the browser really shows, against the nearest background that is not transparent.
 FAINT_TEXT = """() => {
   const parts = c => c.match(/[\\d.]+/g).map(Number);
-  const light = c => { const [r, g, b] = parts(c).map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const linear = v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = c => { const [r, g, b] = parts(c).map(v => linear(v / 255));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
   const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
     if ((parts(c)[3] ?? 1) > 0) return c; } return 'rgb(255, 255, 255)'; };

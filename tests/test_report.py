@@ -1,5 +1,6 @@
 """The page from a made-up run folder: what it says, that nothing outside is needed, and that damage never stops it."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,8 @@ from bs4 import BeautifulSoup
 
 from rocmlab import findings, outline, report, results, sections, words
 
-OUTSIDE = re.compile(r"https?:|[\"'(]//|@import|url\(|<script|javascript:|<iframe", re.IGNORECASE)
+# An address in the text (an install command) asks for nothing; in an attribute or a style sheet it would.
+OUTSIDE = re.compile(r"=\s*[\"']?https?:|[\"'(]//|@import|url\(|<script|javascript:|<iframe", re.IGNORECASE)
 
 
 def soup(path: Path) -> BeautifulSoup:
@@ -19,13 +21,13 @@ def soup(path: Path) -> BeautifulSoup:
 
 @pytest.fixture(autouse=True)
 def providers(monkeypatch):
-    monkeypatch.setattr(sections, "PROVIDERS", {"01": sections.environment, "03": page_case.generation})
+    page_case.provide(monkeypatch, n03=page_case.generation)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "PROVIDERS", {"01": sections.environment, "03": page_case.generation})
+        page_case.provide(patch, n03=page_case.generation)
         patch.setattr(results.getpass, "getuser", lambda: "zhangwei")
         patch.setattr(results.socket, "gethostname", lambda: "WEI-TOWER")
         run = page_case.copy(tmp_path_factory.mktemp("page"))
@@ -91,7 +93,7 @@ def test_structure_for_keyboard_and_screen_reader(built):
         assert len(page.find_all("h1")) == 1, path.name
         assert page.title.string.strip()
         levels = [int(tag.name[1]) for tag in page.find_all(re.compile(r"^h[1-6]$"))]
-        assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), (path.name, levels)
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels)), (path.name, levels)
         assert page.find("header") and page.find("main") and page.find("footer") and page.find("nav")
         assert page.body.find("a")["class"] == ["skip"]
         for cell in page.select("thead th"):
@@ -139,7 +141,10 @@ def test_provenance_says_on_what_and_when(built):
 
 
 def test_each_language_has_only_its_own_words(built):
-    for file, own, foreign in (("01.html", "The card computes.", "显卡可以计算。"), ("01.zh.html", "显卡可以计算。", "The card computes.")):
+    for file, own, foreign in (
+        ("01.html", "The card computes.", "显卡可以计算。"),
+        ("01.zh.html", "显卡可以计算。", "The card computes."),
+    ):
         text = (built / "pages" / file).read_text(encoding="utf-8")
         assert own in text and foreign not in text
     for file, own, foreign in (
@@ -180,7 +185,7 @@ def test_numbers_in_the_table(built):
     cells = [cell.text for cell in rows["short factual"].find_all("td")]
     assert cells == ["14.1 13.9–14.4", "24.9 24.1–25.3", "1.77"]
     lost = rows["long form"].find_all("td")[1]
-    assert (lost.text, lost["title"]) == ("–", "not measured: the kernel died <here>")
+    assert (lost.text, lost["title"]) == ("–", "no value: the kernel died <here>")
     assert lost["aria-label"] == lost["title"]
     assert "num" in lost["class"]
 
@@ -210,10 +215,45 @@ def test_discarded_suspects_only_when_there_are_any(tmp_path, monkeypatch):
         made.discarded = [refuted]
         return made
 
-    monkeypatch.setitem(sections.PROVIDERS, "03", with_suspect)
+    page_case.provide(monkeypatch, n03=with_suspect)
     report.build(run)
     block = soup(run / "index.html").select_one("#discarded").parent
     assert "13% of the roof" in block.select_one("li").text
+
+
+@pytest.mark.parametrize(
+    ("sentence", "bold"),
+    [
+        ("The GPU writes 25.0 tok/s, 1.80× the CPU (13.9 tok/s).", ["25.0 tok/s", "1.80×", "13.9 tok/s"]),
+        ("GPU 快 1.8 倍，显存带宽用了 13.2%。", ["1.8 倍", "13.2%"]),
+        ("gfx1032 under torch 2.9.1 <b> on Windows 11", []),
+    ],
+)
+def test_numbers_stand_out_in_the_answers(sentence, bold):
+    marked = BeautifulSoup(str(report.templates().filters["numbers"](sentence)), "html.parser")
+    assert [tag.text for tag in marked.find_all("b")] == bold
+    assert marked.text == sentence
+
+
+def test_a_section_says_its_answer_first_and_folds_what_is_more(tmp_path, monkeypatch):
+    noisy = findings.finding("UNKNOWN_SCHEMA", file="noise", schema="s", known="k")
+    answer = findings.finding("LAUNCH_RIGHT", card="Card", arch="gfx1031", op="mm", numbers={"max_abs_err": 1e-6})
+
+    def section(path):
+        made = page_case.generation(path)
+        made.findings = [noisy, answer]
+        return made
+
+    page_case.provide(monkeypatch, n03=section)
+    run = page_case.copy(tmp_path)
+    report.build(run)
+    part = soup(run / "index.html").select_one("#n03").parent
+    first, second = part.select(".takeaway")
+    assert "Card (gfx1031) computes" in first.strong.text and "noise" in second.text and second.strong is None
+    assert [figure["id"] for figure in part.find_all("figure", recursive=False)] == ["fig-03-ratio"]
+    fold = part.select_one("details.more")
+    assert fold.summary.text == words.word("more", "en", number=2)
+    assert [figure["id"] for figure in fold.find_all("figure")] == ["fig-03-samples"]
 
 
 # ---- notices
@@ -227,16 +267,27 @@ def notices(run: Path) -> str:
 
 def test_another_card_was_asked_for(tmp_path):
     run = page_case.copy(tmp_path)
-    cpu = {"device": "cpu", "arch": "cpu", "name": "AMD Ryzen 5 3600", "index": None, "why": "no accelerator launched"}
-    page_case.change_birth(run, subject=cpu, asked="gfx1032")
-    said = notices(run)
-    assert "gfx1032 was asked for" in said and "CPU: AMD Ryzen 5 3600" in said
-    assert "on the CPU" in said and "No accelerator launched." in said
+    cpu = {"device": "cpu", "arch": "cpu", "name": "AMD Ryzen 5 3600", "index": None, "why": "no accelerator here"}
+    absent = findings.finding("ARCH_ABSENT", asked="gfx1032", cpu="AMD Ryzen 5 3600")
+    snapshot = {**sections.snapshot(run), "system_gpus": []}
+    (run / "records" / "snapshot.jsonl").unlink()
+    page_case.change_birth(run, subject=cpu, asked="gfx1032", findings=[absent], snapshot=snapshot)
+    for lang, said in (("en", "gfx1032 was asked for"), ("zh", "要求的是 gfx1032")):
+        report.build(run, lang)
+        page = soup(run / "index.html")
+        assert said in page.select_one(".notices").text
+        assert page.select_one("h1 .card").text == "AMD Ryzen 5 3600 (CPU)"
+        assert page.select_one("h1 .verdict").text == words.word("verdict_cpu", lang)
+        assert said in (run / "summary.md").read_text(encoding="utf-8")
+    data = json.loads((run / "findings.json").read_text(encoding="utf-8"))
+    assert data["notices"][0]["code"] == "ARCH_ABSENT"
 
 
 def test_an_override_and_a_busy_machine(tmp_path):
     run = page_case.copy(tmp_path)
-    page_case.change_birth(run, variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, load={"load_1min": 17.26, "cores": 12})
+    page_case.change_birth(
+        run, variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, load={"load_1min": 17.26, "cores": 12}
+    )
     said = notices(run)
     assert "HSA_OVERRIDE_GFX_VERSION=10.3.0" in said
     assert "load 17.3 on 12 cores" in said
@@ -255,7 +306,7 @@ def test_a_quiet_run_has_no_notice(tmp_path):
 
 
 def test_an_empty_folder_gives_a_page_that_says_so(tmp_path, monkeypatch):
-    monkeypatch.setitem(sections.PROVIDERS, "03", lambda run: results.rows(run, "generation")[0])
+    page_case.provide(monkeypatch, n03=lambda run: results.rows(run, "generation")[0])
     run = tmp_path / "empty"
     run.mkdir()
     report.build(run)
@@ -278,11 +329,13 @@ def test_records_nobody_understands(tmp_path, monkeypatch):
     def confused(run):
         raise KeyError("decode_tok_s")
 
-    monkeypatch.setitem(sections.PROVIDERS, "03", confused)
+    page_case.provide(monkeypatch, n03=confused)
     run = page_case.copy(tmp_path)
     page_case.change_birth(run, notebooks={"03": {"status": "ok", "seconds": 1.0}})
     report.build(run)
-    assert "could not be understood (KeyError: 'decode_tok_s')" in soup(run / "index.html").select_one("#n03").parent.text
+    assert (
+        "could not be understood (KeyError: 'decode_tok_s')" in soup(run / "index.html").select_one("#n03").parent.text
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b'{"cells": [', b"\xff\xfe\x00", b"[]", b'{"nbformat": 4}'])

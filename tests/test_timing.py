@@ -50,6 +50,14 @@ def test_a_ratio_of_noise_reaches_over_one():
     assert found.low < 1 < found.high
 
 
+def test_two_states_need_an_empty_middle_and_three_samples_each():
+    found = timing.two_states([20.0, 20.5, 21.0, 30.0, 30.5, 31.0])
+    assert (found.low, found.high, found.n_low, found.n_high, found.cut) == (20.5, 30.5, 3, 3, 25.5)
+    assert timing.two_states([20.0, 20.5, 21.0, 21.2, 30.0, 31.0]) is None  # two outliers are no state
+    assert timing.two_states([20.0, 22.0, 24.0, 26.0, 28.0, 30.0]) is None  # a slope has no empty middle
+    assert timing.two_states([20.0, 20.1, 20.2, 21.0, 21.1, 21.2]) is None  # too near to matter
+
+
 def test_spread_is_the_middle_half_over_the_median():
     samples = [90.0, 95.0, 100.0, 105.0, 110.0]
     low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from rocmlab import tables, words
+from rocmlab.timing import Interval
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,7 @@ def test_numbers(value, unit, text):
         ("decode_tok_s", "decode", "tok/s"),
         ("ttft_ms", "TTFT", "ms"),
         ("copy_gb_s", "copy", "GB/s"),
+        ("gb_s", "", "GB/s"),
         ("mbu_pct", "MBU", "%"),
         ("wall_s", "wall", "s"),
         ("prompt", "prompt", ""),
@@ -87,12 +89,26 @@ def test_cells():
         ["add", "0.500", "5", "no"],
         ["sdpa", "–", "6", "–"],
     ]
-    assert made.reasons == ["not measured: crashed", "not measured, no reason recorded"]
+    assert made.reasons == ["no value: crashed", "not measured, no reason recorded"]
+
+
+def test_an_interval_brings_its_ends_and_says_when_they_are_a_range():
+    frame = pd.DataFrame(
+        {"rate_tok_s": [Interval(30.18, 29.84, 30.61, 9, True), Interval(17.2, 17.0, 17.3, 3, False), None]}
+    )
+    made = tables.grid(frame)
+    assert made.numeric == [True]
+    assert [row[0].plain for row in made.rows] == ["30.2 (29.8–30.6)", "17.2 (range 17.0–17.3)", "–"]
+    assert tables.grid(frame, "zh").rows[1][0].plain == "17.2 (范围 17.0–17.3)"
 
 
 def test_three_ways_to_write_a_table():
     made = tables.grid(FRAME[["op", "time_ms", "time_ms_reason"]], "zh", {"op": {"en": "operator", "zh": "算子"}})
-    assert tables.as_markdown(made).splitlines()[:3] == ["| 算子 | time (ms) |", "| :--- | ---: |", "| mm \\| wide | 1.23 |"]
+    assert tables.as_markdown(made).splitlines()[:3] == [
+        "| 算子 | time (ms) |",
+        "| :--- | ---: |",
+        "| mm \\| wide | 1.23 |",
+    ]
     assert tables.as_text(made).splitlines() == [
         "算子       time [ms]",
         "mm | wide       1.23",
@@ -100,7 +116,10 @@ def test_three_ways_to_write_a_table():
         "sdpa               –",
     ]
     html = tables.as_html(made)
-    assert '<td class="num" style="text-align:right" title="未测量：crashed" aria-label="未测量：crashed">–</td>' in html
+    assert (
+        '<td class="num" style="text-align:right" title="没有数值：crashed" aria-label="没有数值：crashed">–</td>'
+        in html
+    )
 
 
 def test_text_in_a_table_cannot_become_markup():

@@ -19,8 +19,17 @@ from rocmlab.findings import Finding
 
 # In the order in which they are asked; each has recognise() and read(). Cheap and certain ones first.
 MODULES = (
-    "traces", "probes", "key_averages", "rocprof", "notebooks", "measurements", "records", "unknown",
-)  # fmt: skip
+    "traces",
+    "probes",
+    "key_averages",
+    "rocprof",
+    "tools",
+    "notebooks",
+    "measurements",
+    "records",
+    "logs",
+    "unknown",
+)
 
 HEAD_BYTES = 1 << 16
 

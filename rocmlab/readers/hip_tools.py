@@ -37,7 +37,9 @@ def hipinfo(text: str) -> dict[str, Any]:
         block["bus_bits"] = block["bus_bits"] or None
     error = re.search(r'HIP API error = 0*(\d+) "([^"]*)"|hipGetDeviceCount\w* *(?:=>|:) *err=(\d+)', text)
     code = int(error.group(1) or error.group(3)) if error else None
-    whole = bool(blocks) and all(block["arch"] for block in blocks) and not re.search(r"^\.\.\.\s*$", text, re.MULTILINE)
+    whole = (
+        bool(blocks) and all(block["arch"] for block in blocks) and not re.search(r"^\.\.\.\s*$", text, re.MULTILINE)
+    )
     return {
         "devices": blocks,
         "error_code": code,

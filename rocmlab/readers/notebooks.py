@@ -82,7 +82,7 @@ def streams(cell: dict[str, Any]) -> list[str]:
     """Return a cell's printed text, each run of outputs to the same stream as one piece."""
     pieces: list[str] = []
     last = None
-    for output in cell.get("outputs") or []:
+    for output in outputs_of(cell):
         name = output.get("name") if output.get("output_type") == "stream" else None
         if name and name == last:
             pieces[-1] += joined(output.get("text"))
@@ -97,11 +97,30 @@ def streams(cell: dict[str, Any]) -> list[str]:
 
 def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the code cells that the author wrote: without the one that papermill injects, in order."""
-    return [c for c in notebook.get("cells") or [] if c.get("cell_type") == "code" and INJECTED_TAG not in tags(c)]
+    return [c for c in cells_of(notebook) if c.get("cell_type") == "code" and INJECTED_TAG not in tags(c)]
+
+
+def cells_of(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of a notebook, leaving out what is none: a damaged file may hold anything."""
+    found = notebook.get("cells")
+    return [cell for cell in found if isinstance(cell, dict)] if isinstance(found, list) else []
+
+
+def outputs_of(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    found = cell.get("outputs")
+    return [output for output in found if isinstance(output, dict)] if isinstance(found, list) else []
+
+
+def within(value: Any, *keys: str) -> Any:
+    """Return what lies at the end of these keys, None where any of them is missing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def tags(cell: dict[str, Any]) -> list[str]:
-    return cell.get("metadata", {}).get("tags") or []
+    found = within(cell, "metadata", "tags")
+    return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
 
 
 def runnable(cell: dict[str, Any]) -> bool:
@@ -111,7 +130,7 @@ def runnable(cell: dict[str, Any]) -> bool:
 
 def error_of(cell: dict[str, Any]) -> tuple[str, str] | None:
     """Return (name, first line of the text) of the exception that a cell shows, None when it shows none."""
-    for output in cell.get("outputs") or []:
+    for output in outputs_of(cell):
         if output.get("output_type") == "error":
             text = joined(output.get("evalue")).strip()
             return str(output.get("ename", "error")), text.splitlines()[0] if text else ""
@@ -177,7 +196,7 @@ def _progress(pieces: list[str], numbers: dict[str, Any]) -> list[Finding]:
 
 def _injected_on_top(notebook: dict[str, Any]) -> list[Finding]:
     """A value was injected although no cell is tagged: papermill put it on top, and the notebook's own lines won."""
-    every = [tag for cell in notebook.get("cells") or [] for tag in tags(cell)]
+    every = [tag for cell in cells_of(notebook) for tag in tags(cell)]
     if INJECTED_TAG in every and TAG not in every:
         return [finding("PARAMETERS_TAG_MISSING", variant="executed")]
     return []
@@ -185,14 +204,13 @@ def _injected_on_top(notebook: dict[str, Any]) -> list[Finding]:
 
 def _ending(notebook: dict[str, Any], cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Return {status, place among the code cells, message, ...} from the best evidence that a notebook holds."""
-    metadata = notebook.get("metadata") or {}
-    ours = metadata.get("rocmlab")
-    if isinstance(ours, dict) and ours.get("status"):
+    ours = within(notebook, "metadata", "rocmlab")
+    if isinstance(within(ours, "status"), str):
         places = [index for index, cell in enumerate(cells) if cell.get("id") == ours.get("cell")]
         return {**ours, "place": places[0] if places else None}
     for index, cell in enumerate(cells):
         error = error_of(cell)
-        if error and error[0] == "KeyboardInterrupt" and "papermill" in metadata:
+        if error and error[0] == "KeyboardInterrupt" and within(notebook, "metadata", "papermill"):
             return {"status": "timed_out", "place": index, "variant": "interrupted"}
         if error:
             status, message = failure(*error)
@@ -208,7 +226,7 @@ def _died_at(cells: list[dict[str, Any]]) -> int | None:
 
     Without papermill's times nothing follows: a notebook of which only some cells were run looks the same.
     """
-    started = [i for i, c in enumerate(cells) if c.get("metadata", {}).get("papermill", {}).get("start_time")]
+    started = [i for i, c in enumerate(cells) if within(c, "metadata", "papermill", "start_time")]
     if not started:
         return None
     last = started[-1]

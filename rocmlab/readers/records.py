@@ -80,10 +80,11 @@ def _birth(birth: dict[str, Any], folder: Path, name: str) -> Reading:
     states = [row.get("status") for row in rows.values()]
     tables = [results.parse_lines(_text(path)) for path in sorted((folder / "records").glob("*.jsonl"))]
     damaged = sum(table[1] for table in tables)
+    took = [row["seconds"] for row in rows.values() if isinstance(row.get("seconds"), (int, float))]
     numbers: dict[str, Any] = {
         "notebooks": len(rows),
         **{f"notebooks_{state}": states.count(state) for state in ("ok", *CODES, "skipped")},
-        "seconds": round(sum(row.get("seconds") or 0 for row in rows.values()), 3),
+        "seconds": round(sum(took), 3),
         "records": sum(len(table[0]) for table in tables),
         "damaged_lines": damaged,
         "method_version": birth.get("method_version"),
@@ -91,7 +92,7 @@ def _birth(birth: dict[str, Any], folder: Path, name: str) -> Reading:
     found = [_ended_badly(number, row) for number, row in rows.items() if row.get("status") in CODES]
     if damaged:
         found.append(finding("DAMAGED_LINES", numbers={"records": numbers["records"], "damaged_lines": damaged}))
-    found += [one for one in birth.get("findings") or [] if _known(one)]
+    found += [one for one in _list(birth.get("findings")) if _known(one)]
     found += _said_before(results.read_json(folder / "findings.json"))
     subject = _dict(birth.get("subject"))
     headline = finding(
@@ -116,9 +117,8 @@ def _known(found: Any) -> bool:
 
 def _said_before(stored: Any) -> list[Finding]:
     """Return the findings of findings.json, where they are stored said: their code, with the sentence as it stands."""
-    sections = _dict(_dict(stored).get("sections"))
-    every = [one for section in sections.values() if isinstance(section, list) for one in section]
-    return [_read_back(one) for one in every if isinstance(one, dict) and one.get("code") in findings.messages()]
+    every = [one for section in _dict(_dict(stored).get("sections")).values() for one in _list(section)]
+    return [_read_back(one) for one in every if str(_dict(one).get("code")) in findings.messages()]
 
 
 def _read_back(stored: dict[str, Any]) -> Finding:
@@ -155,6 +155,10 @@ def _run(evidence: Evidence) -> Reading:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _text(path: Path) -> str:

@@ -27,7 +27,9 @@ def recognise(text: str) -> bool:
     """Also a piece of it: the block of one agent, or one whose first lines are missing."""
     if re.search(r"ROCk module|HSA System Attributes|HSA Agents", text):
         return True
-    return bool(re.search(r"^ +Device Type:", text, re.MULTILINE) and re.search(r"^ +SIMDs per CU:", text, re.MULTILINE))
+    return bool(
+        re.search(r"^ +Device Type:", text, re.MULTILINE) and re.search(r"^ +SIMDs per CU:", text, re.MULTILINE)
+    )
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _blocks(text: str) -> list[list[str]]:
-    """Return the lines of each agent; without the list's header, what stands before the first one is the rest of one."""
+    """Return the lines of each agent; without the list's header, what stands before the first is the rest of one."""
     blocks: list[list[str]] = [] if "HSA Agents" in text else [[]]
     for line in text.splitlines():
         if AGENT.match(line):
@@ -60,7 +62,13 @@ def _blocks(text: str) -> list[list[str]]:
 
 
 def _agent(lines: list[str]) -> dict[str, Any]:
-    agent: dict[str, Any] = {**dict.fromkeys(KEPT.values()), "memory_kb": None, "l2_kb": None, "l3_kb": None, "isas": []}
+    agent: dict[str, Any] = {
+        **dict.fromkeys(KEPT.values()),
+        "memory_kb": None,
+        "l2_kb": None,
+        "l3_kb": None,
+        "isas": [],
+    }
     segment = ""
     for line in lines:
         match = FIELD.match(line)
@@ -89,5 +97,9 @@ def number(value: str) -> int | None:
 
 
 def gpus(parsed: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the GPU agents: an NPU is an agent of the same vendor, so the device type decides."""
-    return [agent for agent in parsed["agents"] if agent["type"] == "GPU"]
+    """Return the GPU agents: an NPU is an agent of the same vendor, so the device type decides.
+
+    Where the text was cut before the type, the name of a gfx target stands for it.
+    """
+    named = [one for one in parsed["agents"] if one["type"] is None and str(one["name"]).startswith("gfx")]
+    return [one for one in parsed["agents"] if one["type"] == "GPU" or one in named]

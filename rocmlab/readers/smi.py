@@ -6,6 +6,7 @@ memory_used_bytes, driver; what the tool did not say, or said as "N/A", is None.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -51,6 +52,13 @@ def recognise(text: str) -> bool:
         or re.search(r'"card0"\s*:|"gpu_data"\s*:|"gfx_activity"\s*:', text)
         or re.search(r"^GPU: \d+\s*$", text, re.MULTILINE)
     )
+
+
+def is_document(document: Any) -> bool:
+    """Tell whether a parsed JSON document is what rocm-smi or amd-smi print."""
+    if isinstance(document, dict):
+        return "gpu_data" in document or any(re.fullmatch(r"card\d+", str(key)) for key in document)
+    return isinstance(document, list) and bool(document) and isinstance(document[0], dict) and "gpu" in document[0]
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -176,7 +184,7 @@ def _version_line(text: str) -> dict[str, Any]:
 def _box(text: str) -> dict[str, Any]:
     version, rocm = re.search(r"AMD-SMI (\S+)", text), re.search(r"ROCm version: (\S+)", text)
     gpus, lines = [], text.splitlines()
-    for line, below in zip(lines, lines[1:], strict=False):
+    for line, below in itertools.pairwise(lines):
         first = re.match(r"\|\s*[0-9a-f]{4}:[0-9a-f]{2}:\S+\s+(.+?)\s*\|(.*)\|", line)
         second = re.match(r"\|\s*(\d+)\s.*\|(.*)\|", below)
         if first and second:

@@ -77,6 +77,7 @@ MODULES = {
     "01": "environment",
     "03": "generation",
     "07": "profiler",
+    "08": "backends",
 }
 
 

@@ -7,31 +7,39 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import results, words
-from rocmlab.findings import Finding, finding, worst_first
-from rocmlab.sections import Section, Table, Text, question, snapshot
+from rocmlab import advice, environment, factsheet, gpus, words
+from rocmlab.findings import Finding, finding
+from rocmlab.sections import Section, Table, question, snapshot
+
+# Column of a table: the key of its heading in words.yaml.
+HEADS = {
+    "list": "says_list",
+    "says": "says",
+    "date": "says_date",
+    "limit": "limit",
+    "source": "source",
+    "way": "way",
+    "needs": "needs",
+    "known": "known_here",
+    "today": "today",
+}
 
 
 def section(run: Path) -> Section:
     """What card, driver and build is this, and can it compute?"""
-    from rocmlab import device
-
-    probe = snapshot(run)
-    if not probe:
+    probe = gpus.tidy(snapshot(run))
+    if not probe.get("schema") and not probe.get("platform") and not probe.get("torch_version"):
         return Section("01", question("01"), missing=words.both("reason_no_records", notebook="01"))
-    found = worst_first(device.judge(probe))
+    found = environment.judge(probe)
     works = answer_works(probe, found)
     return Section(
         notebook="01",
         question=question("01"),
         findings=[works, *(one for one in found if one is not works)],
-        tables=[Table("machine", words.both("machine"), machine(probe, results.birth(run)), labels=FACT_LABELS)],
+        tables=tables(probe),
         how=words.both("how_01"),
         answers={"works": works},
     )
-
-
-FACT_LABELS = {"fact": words.both("fact"), "value": words.both("value")}
 
 
 def answer_works(probe: dict[str, Any], found: list[Finding]) -> Finding:
@@ -39,58 +47,31 @@ def answer_works(probe: dict[str, Any], found: list[Finding]) -> Finding:
     decisive = [f for f in found if f["sort"] == "answer" or (f["sort"] == "fault" and f["status"] != "ok")]
     if decisive:
         return decisive[0]
-    launch, device = launched(probe)
+    chosen, passed = gpus.subject(probe), gpus.launches(probe)
+    launch = passed.get(chosen["index"]) or {}
     if not launch.get("ok"):
         return finding("LAUNCH_NOT_TRIED")
-    return finding(
-        "LAUNCH_RIGHT",
-        card=device.get("name") or "device 0",
-        arch=device.get("gcnArchName") or f"sm_{device.get('major')}{device.get('minor')}",
-        op=launch.get("op") or "a small product",
-        numbers={"max_abs_err": launch.get("max_abs_err")},
-    )
+    op = (probe.get("launch_probe") or {}).get("op") or "a small product"
+    numbers = {"max_abs_err": launch.get("max_abs_err")}
+    return finding("LAUNCH_RIGHT", card=chosen["name"], arch=chosen["arch"], op=op, numbers=numbers)
 
 
-def launched(probe: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (launch, device) of the first device whose launch gave the right value, else of the first device."""
-    devices = [d for d in probe.get("devices") or [] if isinstance(d, dict)]
-    whole = probe.get("launch_probe")
-    whole = whole if isinstance(whole, dict) else {}
-    each = [{**whole, **one} for one in whole.get("per_device") or [] if isinstance(one, dict)] or [whole]
-    best = next((one for one in each if one.get("ok")), each[0])
-    device = next((d for d in devices if d.get("index") == best.get("index", 0)), devices[0] if devices else {})
-    return best, device
+def tables(probe: dict[str, Any]) -> list[Table]:
+    """Return the machine's facts; on a machine with an AMD card also support, limits, ways out and older advice."""
+    facts = pd.DataFrame(factsheet.rows(probe), columns=["fact", "value"])
+    made = [Table("machine", words.both("machine"), facts, labels={key: words.both(key) for key in ("fact", "value")})]
+    arch = advice.target_of(probe)
+    if arch:
+        made.append(_table("support", advice.support(probe), arch=arch))
+        made.append(_table("limits", advice.limits(probe), arch=arch))
+        made.append(_table("ways", advice.ways_out(probe)))
+    if advice.amd_here(probe):
+        made.append(_table("older", advice.older()))
+    return [one for one in made if len(one.frame)]
 
 
-def machine(probe: dict[str, Any], birth: dict[str, Any]) -> pd.DataFrame:
-    """Return the facts of a snapshot as rows (fact, value), only those that are known."""
-    launch, device = launched(probe)
-    host = probe.get("host") if isinstance(probe.get("host"), dict) else {}
-    variables = birth.get("variables") or probe.get("env") or {}
-    known = {
-        "card": device.get("name"),
-        "arch": device.get("gcnArchName"),
-        "memory": words.number(device["total_memory"], "B") if device.get("total_memory") else None,
-        "units": device.get("multi_processor_count"),
-        "system_gpus": ", ".join(map(str, probe.get("system_gpus") or [])),
-        "cpu": (host or {}).get("cpu"),
-        "system": probe.get("platform"),
-        "python": probe.get("python"),
-        "torch": probe.get("torch_version"),
-        "hip": probe.get("torch_version_hip"),
-        "cuda": probe.get("torch_version_cuda"),
-        "built_for": ", ".join(map(str, probe.get("arch_list") or [])),
-        "variables": "; ".join(f"{k}={v}" for k, v in variables.items()) or words.both("no_variables"),
-        "launch": _launch_words(launch),
-    }
-    rows = [{"fact": words.both(f"fact_{k}"), "value": v} for k, v in known.items() if v not in (None, "")]
-    return pd.DataFrame(rows, columns=["fact", "value"])
-
-
-def _launch_words(launch: dict[str, Any]) -> Text:
-    if not launch:
-        return words.both("launch_none")
-    if launch.get("ok"):
-        return words.both("launch_right", op=launch.get("op"), error=words.number(launch.get("max_abs_err")))
-    error = str(launch.get("error") or "").splitlines()
-    return words.both("launch_wrong", op=launch.get("op"), error=error[0] if error else words.NONE)
+def _table(name: str, rows: list[dict[str, Any]], **placeholders: Any) -> Table:
+    frame = pd.DataFrame(rows)
+    heads = {**HEADS, **({"says": "older_says"} if name == "older" else {})}
+    labels = {column: words.both(heads[column]) for column in frame.columns}
+    return Table(name, words.both(name, **placeholders), frame, labels=labels)

@@ -38,7 +38,7 @@ def _add_speed(made: Section, frame: pd.DataFrame, rows: list[dict[str, Any]], f
     made.provenance = [str(first["model_spec"]), dtypes]
     made.tables[:0] = [
         Table("by_prompt", words.both("by_prompt"), speed.by_prompt(frame), labels=LABELS),
-        Table("by_arm", words.both("by_arm"), speed.by_arm(frame, rows), labels=LABELS),
+        Table("measures", words.both("measures"), measure_table(frame, rows), labels=LABELS),
         Table("by_visit", words.both("by_visit"), speed.by_visit(frame), labels=LABELS),
         Table("by_process", words.both("by_process"), speed.by_process(frame), labels=LABELS),
     ]
@@ -49,6 +49,12 @@ def _add_speed(made: Section, frame: pd.DataFrame, rows: list[dict[str, Any]], f
         Figure("speed", lambda: draw_speed(frame, foot), alt_speed(frame), words.both("figure_speed")),
         *(_samples(frame, arm, foot) for arm in speed.main_arms(frame)),
     ]
+
+
+def measure_table(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return the measures with their names written out, each with its unit."""
+    table = speed.measures(frame, rows)
+    return table.assign(measure=table["measure"].map(lambda name: words.both(f"measure_{name}")))
 
 
 def _dtype(frame: pd.DataFrame, arm: str) -> str:
@@ -141,8 +147,7 @@ def text_table(written: list[dict[str, Any]]) -> pd.DataFrame:
     for one in written:
         wrong, apart = texts.wrong_step(one), texts.first_divergence(one)
         line: dict[str, Any] = {"prompt": one["prompt_id"], "text": _short(one["subject"]["text"])}
-        line["first_difference"] = apart
-        line["first_difference_reason"] = "the same tokens to the end"
+        line["first_difference"] = words.both("none_differs") if apart is None else apart
         gaps = [gap for gap in one.get("gaps_logits") or [] if gap is not None]
         line["largest_gap_logits"] = max(gaps) if gaps else None
         line["verdict"] = words.both("text_wrong") if wrong is not None else words.both("text_right")
@@ -178,7 +183,7 @@ def _slow(frame: pd.DataFrame, found: list[Finding]) -> Finding | None:
 
 LABELS = {
     name: words.both(f"column_{name}")
-    for name in ("prompt", "arm", "ratio", "process", "runs_on", "n", "cpu", "gpu", "dtype")
+    for name in ("prompt", "prompt_tokens", "arm", "ratio", "process", "runs_on", "measure", "cpu", "gpu", "dtype")
 }
 LABELS |= {f"{visit}_tok_s": words.both(f"column_{visit}_tok_s") for visit in ("cold", "first", "steady")}
 LABELS |= {f"{arm}_decode_tok_s": words.both(f"column_{arm}_decode_tok_s") for arm in ("cpu", "gpu")}

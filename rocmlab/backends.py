@@ -1,0 +1,245 @@
+"""Operator, library, kernel, evidence: what the logs of notebook 08 tell, on one table, and what they cannot tell.
+
+Pure functions from the records `library_runs` (one row a child) and `library_calls` (tidy rows) to tables and findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rocmlab import gemms
+from rocmlab.findings import Finding, finding, worst_first
+
+Row = dict[str, Any]
+
+# Parts of a decode step that are no matrix product; no library in KINDS logs them, so the table says so by name.
+NOT_PRODUCTS = (
+    "embedding",
+    "RMSNorm",
+    "rotary embedding",
+    "KV cache append",
+    "SiLU times up",
+    "residual add",
+    "argmax",
+)
+UNTOLD = "no log mentions it"
+SLOWER, FASTER = 1.1, 0.9  # beyond these a logged decode step is called slower, or the comparison disturbed
+# What each further part consists of, and which kinds of logged call are evidence for it.
+PARTS = {
+    "attention": (("scaled_dot_product_attention", ("attention", "plan")),),
+    "resnet_block": (("convolution", ("convolution", "convolution_gemm", "plan")), ("batch_norm", ("batch_norm",))),
+    "batch_norm": (("batch_norm", ("batch_norm",)),),
+}
+
+
+def work(runs: Iterable[Row]) -> Row | None:
+    """Return what the children worked on (dtypes, steps, config), from the first that could say; None if none could."""
+    return next((run["work"] for run in runs if run.get("work") and run["work"].get("config")), None)
+
+
+def once(calls: list[Row]) -> list[Row]:
+    """Drop products that stand in two libraries' logs because one handed them to the other; the outer one is kept.
+
+    cuBLAS calls cuBLASLt under inner names; rocBLAS names its hipBLASLt back end. The inner kernel is the outer row's.
+    """
+    inner = {_shape(c): c for c in calls if c["kind"] == "gemm" and c["routine"].startswith("inner")}
+    handed = {_shape(c) for c in calls if c["kind"] == "backend" and c["routine"] == "hipblaslt"}
+    outer = {_shape(c) for c in calls if c["library"] in ("cuBLAS", "rocBLAS") and c["kind"] == "gemm"}
+    backends = {_shape(c): c["kernel"] for c in calls if c["kind"] == "backend"}
+    kept = []
+    for call in calls:
+        shape = _shape(call)
+        if call["kind"] == "gemm" and shape in outer:
+            if call in inner.values() or (call["library"] == "hipBLASLt" and shape in handed):
+                continue
+            kernel = call["kernel"] or backends.get(shape, "") or inner.get(shape, {}).get("kernel", "")
+            kept.append({**call, "kernel": kernel})
+        else:
+            kept.append(call)
+    return kept
+
+
+def _shape(call: Row) -> tuple[Any, ...]:
+    return (call["phase"], call["m"], call["n"], call["k"])
+
+
+def needed(done: Row) -> tuple[list[gemms.Needed], str]:
+    """Return the products of one token and where that list comes from: the config, else the model's linear modules."""
+    try:
+        return gemms.required(done["config"]), "config"
+    except ValueError:
+        found = [(key.split(" "), count) for key, count in done["linears"].items()]
+        return [gemms.Needed(name, int(m), int(k), count) for (name, m, k), count in found], "linear modules"
+
+
+def reconciled(done: Row, calls: list[Row], dtype: str, phase: str = "decode") -> gemms.Reconciled:
+    """Lay the logged products of one phase and dtype beside those that the model needs."""
+    wanted, _ = needed(done)
+    config = done["config"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    rows = [c for c in once(calls) if c["phase"] == f"{phase} {dtype}"]
+    steps, n = (done["steps"], 1) if phase == "decode" else (1, done["prompt_tokens"])
+    return gemms.reconcile(rows, wanted, steps=steps, n=n, head_dim=head_dim)
+
+
+def table(runs: list[Row], calls: list[Row]) -> list[Row]:
+    """Return one row an operator: part, dtype, operator, calls_a_step, library (null: no log mentions it), kernel
+    (null: that library's log names none), and as evidence file, first line and calls logged."""
+    done = work(runs)
+    if done is None:
+        return []
+    rows: list[Row] = []
+    for dtype in done["dtypes"]:
+        rows += _decode(done, calls, dtype)
+        for part, operators in PARTS.items():
+            for operator, kinds in operators:
+                rows += _part(part, operator, kinds, dtype, calls)
+    return rows
+
+
+def grouped(rows: list[Row]) -> list[Row]:
+    """Return the table for readers: operators of one part that one library served with one kernel share a row."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        product = " x " in row["operator"]
+        key = (row["part"], row["dtype"], row["library"], row["kernel"], product, row["operator"] == "attention")
+        groups.setdefault(key, []).append(row)
+    found = []
+    for (part, dtype, library, kernel, *_), members in groups.items():
+        counts = [m["calls_a_step"] for m in members if m["calls_a_step"]]
+        lines = [m["line"] for m in members if m["line"]]
+        logged = sum(m["calls_logged"] for m in members if m["calls_logged"])
+        found.append(
+            {
+                "part": f"{part}, {dtype}",
+                "operators": ", ".join(m["operator"].split(" (")[0] for m in members),
+                "calls_a_step": sum(counts) or None,
+                "library": library,
+                "kernel": kernel,
+                "evidence": f"{members[0]['file'].split('/')[-1]}:{min(lines)}, {logged} calls" if lines else UNTOLD,
+            }
+        )
+    return found
+
+
+def _row(part: str, dtype: str, operator: str, count: int | None, found: list[Row], shown: int = 0) -> Row:
+    libraries = ", ".join(dict.fromkeys(c["library"] for c in found)) or None
+    kernels = ", ".join(dict.fromkeys(c["kernel"] for c in found if c.get("kernel"))) or None
+    return {
+        "part": part,
+        "dtype": dtype,
+        "operator": operator,
+        "calls_a_step": count,
+        "library": libraries,
+        "kernel": kernels,
+        "file": found[0]["file"] if found else None,
+        "line": found[0]["line"] if found else None,
+        "calls_logged": shown if found else None,
+    }
+
+
+def _decode(done: Row, calls: list[Row], dtype: str) -> list[Row]:
+    result = reconciled(done, calls, dtype)
+    in_phase = [c for c in once(calls) if c["phase"] == f"decode {dtype}" and c["kind"] == "gemm"]
+    rows = []
+    for one in result.projections:
+        found = [c for c in in_phase if (c["m"], c["n"], c["k"]) == (one["m"], 1, one["k"])] if one["seen"] else []
+        name = f"{one['name']} ({one['m']} x {one['k']})"
+        rows.append(_row("decode", dtype, name, one["count"], found, one["seen"]))
+    shapes = {(one["m"], one["k"]) for one in result.projections}
+    rest = [c for c in in_phase if (c["m"], c["k"]) not in shapes]
+    count = result.attention // result.steps if result.attention else None
+    rows.append(_row("decode", dtype, "attention", count, rest if result.attention else [], result.attention))
+    return rows + [_row("decode", dtype, name, None, []) for name in NOT_PRODUCTS]
+
+
+def _part(part: str, operator: str, kinds: tuple[str, ...], dtype: str, calls: list[Row]) -> list[Row]:
+    here = [c for c in once(calls) if c["phase"] == f"{part} {dtype}" and c["stage"] == "run"]
+    found = [c for c in here if c["kind"] in kinds]
+    solvers = [c for c in here if c["kind"] in ("solver", "kernel") and _serves(c["kernel"], operator)]
+    found = [*found, *solvers]
+    if not found and operator in ("convolution", "scaled_dot_product_attention"):
+        found = [c for c in here if c["kind"] == "gemm"]
+        operator += " (as matrix products)" if found else ""
+    count = sum(c["calls"] for c in found if c["kind"] not in ("solver", "kernel")) or None
+    return [_row(part, dtype, operator, count, found, sum(c["calls"] for c in found))]
+
+
+def _serves(kernel: str, operator: str) -> bool:
+    is_norm = kernel.startswith("Bn") or "atchNorm" in kernel
+    return is_norm if operator == "batch_norm" else not is_norm and operator == "convolution"
+
+
+def counts(runs: list[Row], calls: list[Row]) -> list[Row]:
+    """Return one row a dtype and phase: products needed and seen a step, by library; prefill apart from decode."""
+    done = work(runs)
+    if done is None:
+        return []
+    rows = []
+    for dtype in done["dtypes"]:
+        for phase in ("decode", "prefill"):
+            result = reconciled(done, calls, dtype, phase)
+            by_library: dict[str, int] = {}
+            for one in result.projections:
+                if one["library"]:
+                    by_library[one["library"]] = by_library.get(one["library"], 0) + one["seen"] // result.steps
+            rows.append(
+                {
+                    "dtype": dtype,
+                    "phase": phase,
+                    "gemms_required": result.required,
+                    "gemms_seen": result.seen,
+                    "by_library": ", ".join(f"{name} {count}" for name, count in by_library.items()) or None,
+                    "attention_gemms": result.attention // result.steps if result.attention else None,
+                    "unexplained": len(result.unexplained),
+                }
+            )
+    return rows
+
+
+def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
+    """Return the findings of the notebook, worst first."""
+    done = work(runs)
+    if done is None:
+        return [finding("LOGS_NOT_TAKEN", reason="; ".join(f"{r['kind']}: {r['words']}" for r in runs) or "not run")]
+    found: list[Finding] = []
+    for dtype in done["dtypes"]:
+        found += gemms.judge(reconciled(done, calls, dtype), dtype=dtype)
+    for run in runs:
+        found += [one for one in run.get("findings") or [] if one["status"] != "ok"]
+    # Projections that no log names have their own finding above.
+    untold = [
+        f"{r['operator']} ({r['part']})" for r in table(runs, calls) if not r["library"] and " x " not in r["operator"]
+    ]
+    if untold:
+        found.append(finding("NOT_LOGGED", operators=", ".join(dict.fromkeys(untold))))
+    slow = _slowest(runs)
+    if slow:
+        found.append(slow)
+    failed = [f"{name}: {text}" for name, text in done.get("errors", {}).items()]
+    if failed:
+        found.append(finding("LOGGED_PART_FAILED", parts="; ".join(failed)))
+    return worst_first(found)
+
+
+def _slowest(runs: list[Row]) -> Finding | None:
+    rates = [(rate, run["kind"], dtype) for run in runs for dtype, rate in (run.get("slow_down") or {}).items()]
+    if not rates:
+        return None
+    rate, kind, dtype = max(rates)
+    if min(rates)[0] < FASTER:
+        why = "a logged run was faster than the clean one, so the machine was disturbed"
+        numbers = {"log_slow_down": None, "log_slow_down_reason": why}
+        return finding("LOGGING_SLOWS", numbers=numbers, variant="disturbed", kind=kind, dtype=dtype)
+    variant = None if rate > SLOWER else "not_measurable"
+    return finding("LOGGING_SLOWS", numbers={"log_slow_down": rate}, variant=variant, kind=kind, dtype=dtype)
+
+
+def launches(runs: list[Row]) -> list[Row]:
+    """Return HIP launches, copies and waits a decode step, from the runtime log (grade C of the ledger); [] without."""
+    rows = []
+    for run in runs:
+        for dtype, found in (run.get("per_step") or {}).items():
+            rows.append({"dtype": dtype, "grade": "C", **found})
+    return rows

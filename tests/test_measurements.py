@@ -1,0 +1,140 @@
+"""`rocmlab read` on measurement records: the cases, and others of the same kinds with other numbers."""
+
+import json
+
+import cases
+import pytest
+
+from rocmlab import readers
+
+
+def answer(tmp_path, record, name="record.json"):
+    path = tmp_path / name
+    path.write_text(record if isinstance(record, str) else json.dumps(record), encoding="utf-8")
+    return readers.answer(path)
+
+
+GENERATION = {
+    "schema": "rocmlab-generation-1",
+    "prompt_tokens": 100,
+    "max_new_tokens": 41,
+    "new_tokens": 41,
+    "t_start_s": 2.0,
+    "t_first_token_s": 2.25,
+    "t_end_s": 4.25,
+}
+
+
+def test_a_generation(tmp_path):
+    found = answer(tmp_path, GENERATION)
+    assert (found["kind"], found["verdict"]) == ("generation", "OK")
+    assert found["numbers"]["decode_tok_s"] == 20.0
+    assert found["numbers"]["tpot_ms"] == 50.0
+    assert found["numbers"]["prompt_per_ttft_tok_s"] == 400.0
+    assert found["numbers"]["e2e_tok_s"] == pytest.approx(41 / 2.25)
+
+
+def test_an_early_end_counts_what_was_written(tmp_path):
+    found = answer(tmp_path, GENERATION | {"max_new_tokens": 500})
+    assert (found["verdict"], found["status"]) == ("STOPPED_EARLY", "warn")
+    assert found["numbers"]["decode_tok_s"] == 20.0
+
+
+def test_missing_times_are_null_with_reasons(tmp_path):
+    found = answer(tmp_path, {"schema": "rocmlab-generation-1", "new_tokens": "many"})
+    assert found["numbers"]["decode_tok_s"] is None
+    assert found["numbers"]["decode_tok_s_reason"]
+    assert "unknown" in found["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("times", "codes"),
+    [
+        ({"with_sync": [2.0], "no_sync": [0.001]}, ["IMPOSSIBLE_RATE"]),
+        ({"with_sync": [2.0], "no_sync": [1.99]}, []),
+        ({"with_sync": [0.01]}, ["IMPOSSIBLE_RATE"]),
+        ({"with_sync": [2.0, "x", None, -1]}, []),
+        ({}, []),
+    ],
+)
+def test_rates_above_the_peak_are_impossible(tmp_path, times, codes):
+    record = {"schema": "rocmlab-timings-2", "op": "mm", "flop": 10_000_000_000, "peak_tflops": 20.0} | times
+    assert [f["code"] for f in answer(tmp_path, record)["findings"]] == codes
+
+
+def test_without_a_peak_nothing_is_called_impossible(tmp_path):
+    record = {"schema": "rocmlab-timings-2", "op": "mm", "flop": 10**10, "no_sync": [0.001], "with_sync": [2.0]}
+    found = answer(tmp_path, record)
+    assert found["findings"] == []
+    assert found["numbers"]["tflops"] == pytest.approx(5.0)
+
+
+def test_a_ratio_of_equal_dtypes_is_fine_and_of_unknown_ones_is_not(tmp_path):
+    sides = {"cpu": {"dtype": "float16", "decode_tok_s": 10.0}, "gpu": {"dtype": "float16", "decode_tok_s": 25.0}}
+    found = answer(tmp_path, {"schema": "rocmlab-speedup-1", **sides})
+    assert (found["verdict"], found["numbers"]["ratio"]) == ("OK", 2.5)
+    del sides["cpu"]["dtype"]
+    assert answer(tmp_path, {"schema": "rocmlab-speedup-1", **sides})["verdict"] == "NOT_LIKE_FOR_LIKE"
+
+
+def test_a_ratio_over_nothing_is_null(tmp_path):
+    found = answer(tmp_path, {"schema": "rocmlab-speedup-1", "cpu": {"decode_tok_s": 0}, "gpu": {"decode_tok_s": 3}})
+    assert found["numbers"]["ratio"] is None
+    assert found["numbers"]["ratio_reason"]
+
+
+def test_nan_anywhere_is_named_and_never_a_number(tmp_path):
+    text = '{"schema": "rocmlab-result-1", "case": "x", "ms": 1.5, "rate": NaN, "deep": {"a": [1, -Infinity]}}'
+    found = answer(tmp_path, text)
+    assert (found["kind"], found["verdict"], found["numbers"]["not_a_number"]) == ("result", "NOT_A_NUMBER", 2)
+    assert found["numbers"]["rate"] is None
+    assert found["numbers"]["ms"] == 1.5
+    assert "deep.a[1]" in found["sentence"]
+
+
+PATHS = {
+    "schema": "rocmlab-greedy-check-1",
+    "cpu_float32": {"token_ids": [1, 2, 3, 4]},
+    "gpu_flash": {"token_ids": [1, 2, 3, 4], "logits_finite": True, "tok_s": 50.0},
+    "gpu_math": {"token_ids": [1, 2, 3, 4], "logits_finite": True, "tok_s": 40.0},
+}
+
+
+def test_right_paths_keep_their_speed(tmp_path):
+    found = answer(tmp_path, PATHS)
+    assert (found["verdict"], found["numbers"]) == ("OK", {"flash_tok_s": 50.0, "math_tok_s": 40.0})
+
+
+def test_a_wrong_path_loses_its_speed_and_the_right_one_is_named(tmp_path):
+    wrong = PATHS | {"gpu_flash": {"token_ids": [1, 9, 9, 9], "logits_finite": True, "tok_s": 50.0}}
+    found = answer(tmp_path, wrong)
+    assert (found["verdict"], found["numbers"]["first_wrong_step"]) == ("WRONG_TEXT", 1)
+    assert found["numbers"]["flash_tok_s"] is None
+    assert found["numbers"]["math_tok_s"] == 40.0
+    assert "Use math" in found["advice"]
+
+
+def test_all_paths_wrong_recommends_none(tmp_path):
+    broken = {"token_ids": [1, 2, 3, 4], "logits_finite": False, "first_nonfinite_step": 3}
+    found = answer(tmp_path, PATHS | {"gpu_flash": broken, "gpu_math": broken})
+    assert found["numbers"]["first_wrong_step"] == 3
+    assert "Use" not in found["advice"]
+
+
+def test_an_unknown_schema_lists_the_known_ones(tmp_path):
+    found = answer(tmp_path, {"schema": "rocmlab-generation-99"})
+    assert (found["kind"], found["verdict"]) == ("unknown", "UNKNOWN_SCHEMA")
+    assert "rocmlab-generation-1" in found["advice"]
+
+
+@pytest.mark.parametrize("text", ["", "\x00\x01", "[1, 2", "plain prose", "{" * 5000, "\ufeff{}", "[]", "null", '"x"'])
+def test_foreign_or_damaged_content_is_unknown_and_never_an_exception(tmp_path, text):
+    assert answer(tmp_path, text, "x.txt")["kind"] == "unknown"
+
+
+def test_every_case_of_single_records(shared):
+    names = ("tim-01", "tim-02", "tim-03", "tim-09", "nb-06", "att-03")
+    entries = {k: v for k, v in cases.expected(shared, "AB").items() if k.startswith(names)}
+    assert len(entries) == len(names)
+    wrong = {name: cases.differences(shared / "cases" / name, entry) for name, entry in entries.items()}
+    assert not {name: found for name, found in wrong.items() if found}

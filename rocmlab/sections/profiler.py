@@ -13,6 +13,8 @@ from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
 ARMS = ("clean", "events", "profiled")
+# The page shows the first table and folds the others.
+ORDER = ("idle", "tpot", "libraries", "kernels", "waits", "steps", "operators", "probe", "rocprofv3")
 NAME_CHARACTERS = 70
 
 
@@ -31,8 +33,11 @@ def section(run: Path) -> Section:
     trace = newest(rows, "trace")
     if trace:
         _add_trace(made, trace, newest(rows, "operators") or {}, footer(run, first))
-        if trace["metrics"]["verdict"] in ("HOST_BOUND", "DEVICE_BOUND", "DEVICE_GAPS", "MIXED"):
-            made.answers = {"slow": trace_judge.judge(trace["metrics"])[1][0]}
+    made.tables.sort(key=lambda table: ORDER.index(table.name))
+    for table in made.tables:
+        table.labels = LABELS
+    if trace and trace["metrics"]["verdict"] in ("HOST_BOUND", "DEVICE_BOUND", "DEVICE_GAPS", "MIXED"):
+        made.answers = {"slow": trace_judge.judge(trace["metrics"])[1][0]}
     return made
 
 
@@ -123,7 +128,8 @@ def probe_table(probe: dict[str, Any]) -> pd.DataFrame:
     lines = []
     for key in asked:
         value = probe.get(key)
-        shown = ", ".join(value) if isinstance(value, list) else str(value) if value is not None else None
+        shown = ", ".join(value) if isinstance(value, list) else value
+        shown = shown if shown is None or isinstance(shown, bool) else str(shown)
         lines.append({"asked": words.both(f"probe_{key}"), "answer": shown, "answer_reason": probe["words"]})
     return pd.DataFrame(lines)
 
@@ -283,3 +289,13 @@ def footer(run: Path, row: dict[str, Any]) -> str:
         date=started,
         notice=notice,
     )
+
+
+LABELS = {
+    name: words.both(f"column_{name}")
+    for name in (
+        *("asked", "answer", "measured", "tpot_ms", "times_clean_ratio", "step", "wall_ms", "operators", "kernels"),
+        *("launches", "busy_pct", "not_handed_over_pct", "waiting_calls", "verdict", "part", "time_ms", "share_pct"),
+        *("library", "n", "kernel", "mean_us", "call", "behind", "name", "self_cpu_us"),
+    )
+}

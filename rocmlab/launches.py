@@ -14,7 +14,8 @@ from rocmlab import calls
 from rocmlab.host import ACTIVITY
 from rocmlab.readers import traces
 from rocmlab.readers.traces import TICKS
-from rocmlab.timeline import Timeline, Window, rank, share, us
+from rocmlab.ticks import rank, share, us
+from rocmlab.timeline import Timeline, Window
 
 COLD = 1000 * TICKS  # a launch call over 1 ms loads code
 LOOK_BACK = 4096  # host events searched for the operator around a call

@@ -19,7 +19,8 @@ from rocmlab import device_time, idle, launches, trace_judge
 from rocmlab.calls import ACTIVITIES
 from rocmlab.readers import traces
 from rocmlab.readers.traces import Trace
-from rocmlab.timeline import STEPS, Timeline, Window, share, us
+from rocmlab.ticks import share, us
+from rocmlab.timeline import STEPS, Timeline, Window
 
 CATEGORIES = {
     "op": (traces.OP,),

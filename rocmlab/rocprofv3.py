@@ -23,7 +23,8 @@ def measure(
     row: dict[str, Any] = {"what": "rocprofv3", "status": "NOT_AVAILABLE", "words": "rocprofv3 is not on PATH"}
     if device != "cpu" and tool:
         with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
-            code = f"from rocmlab import rocprofv3; rocprofv3.repeat({model!r}, {device!r}, {dtype!r}, {prompt!r}, {steps})"
+            given = f"{model!r}, {device!r}, {dtype!r}, {prompt!r}, {steps}"
+            code = f"from rocmlab import rocprofv3; rocprofv3.repeat({given})"
             command = [tool, "--kernel-trace", "--stats", "--output-format", "csv", "-d", f"{folder}/out"]
             command += ["--", sys.executable, "-c", code]
             env = isolate.child_environment()

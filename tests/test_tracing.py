@@ -52,13 +52,23 @@ def test_device_time_is_related_to_the_clean_step(tmp_path):
     # 24 us of kernels and copies a token, of a clean step of 0.1 ms.
     arms = {"clean": [0.1] * 6, "profiled": [0.12, 0.12]}
     made = profiler.section(made_up(tmp_path, make.two_tokens(), arms).path)
-    found = next(found for found in made.findings if found["code"] == "BUSY_AT_CLEAN_SPEED")
+    found = next(found for found in made.findings if found["code"] == "HOST_BOUND_CLEAN")
     assert found["numbers"] == {"device_busy_ms": 0.024, "clean_tpot_ms": 0.1, "busy_clean_pct": 24.0}
+    assert made.answers["slow"] == found
+
+
+def test_a_trace_that_waits_because_of_the_profiler_does_not_say_that_the_clean_step_waits(tmp_path):
+    # The same trace, but a clean step of 0.03 ms: the device works for 80% of it, so only the profiled step waits.
+    arms = {"clean": [0.03] * 6, "profiled": [0.12, 0.12]}
+    made = profiler.section(made_up(tmp_path, make.two_tokens(), arms).path)
+    assert "HOST_BOUND_CLEAN" not in codes(made)
+    found = next(found for found in made.findings if found["code"] == "BUSY_AT_CLEAN_SPEED")
+    assert found["numbers"]["busy_clean_pct"] == 80.0
 
 
 def test_the_verdict_of_the_trace_answers_why_it_is_slow(tmp_path):
     made = profiler.section(made_up(tmp_path, make.two_tokens(), {"clean": [0.1] * 6, "profiled": [0.12]}).path)
-    assert made.answers["slow"]["code"] == "HOST_BOUND"
+    assert made.answers["slow"]["code"] == "HOST_BOUND_CLEAN"
     assert {table.name for table in made.tables} >= {"tpot", "steps", "idle", "libraries", "kernels", "waits"}
     idle = next(table.frame for table in made.tables if table.name == "idle")
     assert idle["share_pct"].sum() == pytest.approx(100)

@@ -12,6 +12,7 @@ from rocmlab import lane_plot, plots, profile_tables, results, trace_judge, word
 from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
+HOST_BOUND_BUSY_PCT = 70.0  # of the clean step; methods: host-bound only if the device works at most this share
 # The page shows the first table and folds the others.
 ORDER = ("idle", "tpot", "libraries", "kernels", "waits", "steps", "operators", "probe", "rocprofv3")
 
@@ -35,7 +36,8 @@ def section(run: Path) -> Section:
     for table in made.tables:
         table.labels = profile_tables.LABELS
     if trace and trace["metrics"]["verdict"] in ("HOST_BOUND", "DEVICE_BOUND", "DEVICE_GAPS", "MIXED"):
-        made.answers = {"slow": trace_judge.judge(trace["metrics"])[1][0]}
+        clean = [one for one in made.findings if one["code"] == "HOST_BOUND_CLEAN"]
+        made.answers = {"slow": (clean or trace_judge.judge(trace["metrics"])[1])[0]}
     return made
 
 
@@ -88,7 +90,12 @@ def _at_clean_speed(rows: list[dict[str, Any]], trace: dict[str, Any]) -> list[F
         return []
     tpot = statistics.median(clean)
     numbers = {"device_busy_ms": busy, "clean_tpot_ms": round(tpot, 3), "busy_clean_pct": round(100 * busy / tpot, 1)}
-    return [finding("BUSY_AT_CLEAN_SPEED", numbers=numbers)]
+    if trace["metrics"]["verdict"] != "HOST_BOUND" or numbers["busy_clean_pct"] >= HOST_BOUND_BUSY_PCT:
+        return [finding("BUSY_AT_CLEAN_SPEED", numbers=numbers)]
+    cause = trace["metrics"].get("cause")
+    words_of = {"kernels": trace_judge.median_of_tokens(trace["metrics"], "kernels")}
+    variant = cause if cause in ("DISPATCH", "LAUNCH") else None
+    return [finding("HOST_BOUND_CLEAN", numbers=numbers, variant=variant, **words_of)]
 
 
 def _cpu_step(rows: list[dict[str, Any]], trace: dict[str, Any]) -> list[Finding]:

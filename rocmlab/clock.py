@@ -82,8 +82,13 @@ def _events(device: str) -> dict[str, Any]:
     for name, count, task, samples in work:
         task()
         pairs = [_both(task, where) for _ in range(samples)]
-        rows.append({"work": name, "launches": count, "event_ms": [p[0] for p in pairs], "wall_ms": [p[1] for p in pairs]})
-    return {"rows": rows, "record_us": 10 * timed(lambda: [torch.cuda.Event(enable_timing=True).record() for _ in range(100)], device)}
+        rows.append(
+            {"work": name, "launches": count, "event_ms": [p[0] for p in pairs], "wall_ms": [p[1] for p in pairs]}
+        )
+    return {
+        "rows": rows,
+        "record_us": 10 * timed(lambda: [torch.cuda.Event(enable_timing=True).record() for _ in range(100)], device),
+    }
 
 
 def _times(task: Callable[[], Any], count: int) -> Callable[[], None]:

@@ -6,11 +6,12 @@ hung) becomes a row, and a fresh process goes on behind it. Out of memory is a r
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import Any
 
-from rocmlab import decode, lengths, models, timing
+from rocmlab import decode, isolate, lengths, models, timing
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-batch-sweep-1"
@@ -41,8 +42,8 @@ def study(
     while left and deadline - time.monotonic() > 1:
         given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": len(ended)}
         given |= {"model": model, "arm": arm, "plan": left, "steps": steps, "passes": passes, "facts": facts}
-        outcome = lengths.call("rocmlab.batches:measure", given, deadline - time.monotonic())
-        ended.append(lengths.ended(run, "batches_ended", f"batches {len(ended)}", outcome))
+        outcome = isolate.call("rocmlab.batches:measure", given, limit_s=deadline - time.monotonic())
+        ended.append(isolate.record(run, "batches_ended", f"batches, process {len(ended)}", outcome))
         done = sum(row.get("kind") == "done" and row["process"] == len(ended) - 1 for row in run.rows("batches"))
         if outcome.status == "OK" or done == len(left):
             break
@@ -80,8 +81,9 @@ def measure(
     decode.write(loaded.model, arm["device"], decode.random_prompts(99, [lengths.COLD_LENGTH]), lengths.COLD_TOKENS)
     for item in plan:
         mark = head | {"kind": "item"} | item | {"prompt_tokens": item["context"]}
-        if item not in without_larger([item], failed[-1]) if failed else False:
-            run.append("batches", mark | {"error": f"not tried: batch {failed[-1]['batch']} did not fit before"})
+        smaller = next((one for one in failed if not without_larger([item], one)), None)
+        if smaller:
+            run.append("batches", mark | {"error": f"not tried: batch {smaller['batch']} did not fit before"})
         elif not _item(run, mark, loaded, item, steps, passes):
             failed.append(item)
             decode.release(arm["device"])
@@ -145,7 +147,7 @@ def _steps(model: Any, state: decode.State, device: str, steps: int) -> dict[str
     """Take steps with a stamp each; return the time of each in ms."""
     timing.synchronise(device)
     stamps = [time.perf_counter(), *decode.steps(model, state, steps)]
-    each = [1000 * (late - early) for early, late in zip(stamps, stamps[1:], strict=False)]
+    each = [1000 * (late - early) for early, late in itertools.pairwise(stamps)]
     return {"step_ms": each, "decode_step_ms": sum(each) / steps}
 
 

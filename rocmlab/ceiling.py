@@ -1,7 +1,7 @@
 """How fast can this device move bytes? Measured here: copy and read, over sizes well past the last-level cache.
 
-`study(run, subject, ...)` runs `measure` in a child process and records rows of `clock` and `ceiling`; `bandwidth(rows)`
-is pure: the better of copy and read, where no cache helps. The ceiling is what a bandwidth-bound kernel could reach.
+`study(run, subject, ...)` runs `measure` in a child process and records rows of `clock` and `ceiling`;
+`bandwidth(rows)` is pure: the better of copy and read, where no cache helps. The ceiling is what a bandwidth-bound kernel could reach.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmlab import clock, isolate, timing
+from rocmlab import archs, clock, gpus, isolate, timing
+from rocmlab.findings import Finding, finding
 from rocmlab.results import Run, rows
+from rocmlab.words import both
 
 SCHEMA = "rocmlab-ceiling-1"
 MIB = 1 << 20
@@ -28,13 +30,14 @@ SLOW_S = 0.5  # a pass slower than this is sampled three times only
 SPILL = 0.5  # a card's memory does not halve its speed with size; memory behind PCIe does
 
 
-def study(run: Run, subject: dict[str, Any], *, limit_s: float) -> isolate.Outcome | None:
-    """Measure clock and bandwidth in a child process, unless this run has them already (None)."""
+def study(run: Run, subject: dict[str, Any], *, limit_s: float) -> list[dict[str, Any]]:
+    """Measure clock and bandwidth in a child process, unless this run has them already; return how it ended."""
     known = rows(run.path, "ceiling")
     if bandwidth(known) and known[-1].get("device") == subject["device"]:
-        return None
+        return []
     given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "device": subject["device"]}
-    return isolate.call("rocmlab.ceiling:measure", given | {"limit_s": limit_s / 2}, limit_s=limit_s)
+    outcome = isolate.call("rocmlab.ceiling:measure", given | {"limit_s": limit_s / 2}, limit_s=limit_s)
+    return [isolate.record(run, "ceiling_ended", "clock and bandwidth", outcome)]
 
 
 def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: float) -> None:
@@ -47,8 +50,11 @@ def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: flo
     for size in sizes(device):
         if spent > limit_s:
             break
-        for row in one_size(device, size, chosen):
-            run.append("ceiling", {"schema": SCHEMA, "device": device, "clock": chosen.clock, "load": began, **row})
+        with timing.OtherWork() as others:
+            found = one_size(device, size, chosen)
+        for row in found:
+            head = {"schema": SCHEMA, "device": device, "clock": chosen.clock, "load": began}
+            run.append("ceiling", head | {"others_cpu_pct": others.pct} | row)
             spent += sum(row.get("samples_ms") or []) * (row.get("passes") or 0) / 1000
 
 
@@ -171,3 +177,63 @@ def in_cache(found: list[dict[str, Any]], working_set: float, roof: Ceiling | No
         return True
     largest = max(r["bytes"] for r in below)
     return max(rate(r) or 0 for r in below if r["bytes"] == largest) > 1.1 * roof.gb_s
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a rate is compared with: GB/s, whether it was `measured` here or is the `stated` peak; or why not."""
+
+    gb_s: float | None
+    kind: str
+    reason: str = ""
+
+    @property
+    def name(self) -> dict[str, str]:
+        """What it is called, in both languages."""
+        return both("roof_measured" if self.kind == "measured" else "roof_stated")
+
+
+def stated(snapshot: dict[str, Any], subject: dict[str, Any]) -> float | None:
+    """Return the peak in GB/s that archs.yaml knows for this very card, None for a card (or CPU) it does not know."""
+    probe = gpus.tidy(snapshot)
+    mine = [one for one in probe["devices"] if one["index"] == subject.get("index")]
+    arch = (gpus.real_arch(probe, mine[0]) if mine else None) or subject.get("arch")
+    known = archs.product(arch, subject.get("name"), subject.get("memory_bytes"))
+    return known["bandwidth_gbs"] if known else None
+
+
+def roof(found: list[dict[str, Any]], peak_gb_s: float | None, working_set: float | None = None) -> Roof:
+    """Return the measured ceiling where there is one, else the stated peak; neither for what a cache may hold."""
+    best = bandwidth(found, peak_gb_s)
+    if working_set is not None and found and in_cache(found, working_set, best):
+        return Roof(None, "none", "the model is so small that a cache may hold it: memory bandwidth is no roof for it")
+    if best:
+        return Roof(best.gb_s, "measured")
+    if peak_gb_s:
+        return Roof(peak_gb_s, "stated")
+    return Roof(None, "none", "no bandwidth was measured, and no peak is stated for this device")
+
+
+def judge(found: list[dict[str, Any]], peak_gb_s: float | None) -> list[Finding]:
+    """Say the ceiling, a spill out of the card's memory, and rates that cannot be."""
+    said = []
+    for row in impossible(found, peak_gb_s)[:1]:
+        given = {"bandwidth_gb_s": rate(row), "over_peak_pct": 100 * (rate(row) or 0) / (peak_gb_s or 1)}
+        said.append(finding("IMPOSSIBLE_RATE", numbers=given, variant="copy", way=row["way"], roof=peak_gb_s))
+    over = spill(found)
+    if over:
+        given = {
+            "spill_from_gib": over["bytes"] / 2**30,
+            "spilled_gb_s": over["gb_s"],
+            "usual_gb_s": over["usual_gb_s"],
+        }
+        said.append(finding("MEMORY_SPILLED", numbers=given, way=over["way"]))
+    best = bandwidth(found, peak_gb_s)
+    if best:
+        ways = {way: bandwidth([r for r in found if r.get("way") == way], peak_gb_s) for way in ("copy", "read")}
+        given = {"ceiling_gb_s": best.gb_s, **{f"{way}_gb_s": one.gb_s if one else None for way, one in ways.items()}}
+        given["stated_gb_s"] = peak_gb_s
+        variant = "of_stated" if peak_gb_s else None
+        pct = 100 * best.gb_s / peak_gb_s if peak_gb_s else None
+        said.append(finding("BANDWIDTH_CEILING", numbers=given, variant=variant, way=best.way, pct=pct))
+    return said

@@ -1,11 +1,12 @@
 """Which clock may be trusted here, and down to which interval? And: warm up until it is steady.
 
-`qualify(device)` measures both clocks on tiny and on long work; `choose(record)` is pure and picks. HIP events on Windows
-have given negative times for short work, so events are used only where they agree with the wall clock.
+`qualify(device)` measures both clocks on tiny and on long work; `choose(record)` is pure and picks. HIP events on
+Windows have given negative times for short work, so events are used only where they agree with the wall clock.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -52,13 +53,14 @@ def warm(task: Callable[[], Any], device: str, *, blocks: int = 8, limit_s: floa
 
 def qualify(device: str) -> dict[str, Any]:
     """Measure the clocks (schema rocmlab-clock-1): ticks of the wall clock, and on a GPU its events beside it."""
-    return {"schema": SCHEMA, "device": device, **_wall(device), "events": _events(device) if device != "cpu" else None}
+    events = _events(device) if device != "cpu" else None
+    return {"schema": SCHEMA, "device": device, **_wall(device), "events": events}
 
 
 def _wall(device: str) -> dict[str, Any]:
     """Read the wall clock 20,000 times: its ticks in ns, whether it ever ran backwards, and what waiting costs in ms."""
     reads = [time.perf_counter_ns() for _ in range(20_000)]
-    steps = [late - early for early, late in zip(reads, reads[1:], strict=False)]
+    steps = [late - early for early, late in itertools.pairwise(reads)]
     return {
         "tick_ns": min((step for step in steps if step > 0), default=None),
         "read_ns": (reads[-1] - reads[0]) / (len(reads) - 1),

@@ -1,7 +1,7 @@
 """One text or a batch, token by token: prefill and decode written out by hand, with a stamp for every token.
 
-`write(model, device, prompts, tokens)` is the whole of it. A stamp is taken when the tokens' numbers are on the host, as
-generate() needs them too. Prompts of unequal length are padded on the left: a decoder-only model continues the last
+`write(model, device, prompts, tokens)` is the whole of it. A stamp is taken when the tokens' numbers are on the host,
+as generate() needs them too. Prompts of unequal length are padded on the left: a decoder-only model continues the last
 column, so that column must hold the last token of every prompt.
 """
 

@@ -24,7 +24,7 @@ SIGMAS = 4.0  # how far outside the scatter a call must lie to count as slower
 
 @dataclass(frozen=True)
 class Ramp:
-    """Steady from call `steady_from` (counted from 1) at `steady_ms`; the calls before it took `before_ms` on average."""
+    """Steady from call `steady_from` (counted from 1) at `steady_ms`; the calls before took `before_ms` on average."""
 
     steady_from: int
     steady_ms: float

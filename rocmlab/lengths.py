@@ -29,20 +29,9 @@ def study(
         chosen = sorted(lengths) if process == 0 else [min(lengths)]
         given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": process}
         given |= {"model": model, "arm": arm, "lengths": chosen, **plan}
-        rows.append(ended(run, "lengths_ended", f"lengths {process}", call("rocmlab.lengths:measure", given, limit_s)))
+        outcome = isolate.call("rocmlab.lengths:measure", given, limit_s=limit_s)
+        rows.append(isolate.record(run, "lengths_ended", f"lengths, process {process}", outcome))
     return rows
-
-
-def call(target: str, given: dict[str, Any], limit_s: float) -> isolate.Outcome:
-    """Call a measuring function in a child process."""
-    return isolate.call(target, given, limit_s=limit_s)
-
-
-def ended(run: Run, table: str, what: str, outcome: isolate.Outcome) -> dict[str, Any]:
-    """Record and return how one measuring process ended."""
-    row = {"what": what, "status": outcome.status, "words": outcome.words, "seconds": round(outcome.seconds, 1)}
-    run.append(table, row | {"stderr": outcome.stderr[-2000:] if outcome.status != "OK" else ""})
-    return row
 
 
 def header(loaded: models.Loaded, arm: dict[str, str], process: int) -> dict[str, Any]:

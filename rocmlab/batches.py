@@ -75,6 +75,7 @@ def measure(
     plan: list[dict[str, Any]], steps: int, passes: int, facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """Measure items in their order; each pass is a row, and a row of kind `done` closes each item."""
+    timing.use(arm["device"])
     run, loaded = Run(Path(run_dir), notebook, attempt), models.load(model, arm["device"], arm["dtype"])
     head = lengths.header(loaded, arm, process) | facts | {"schema": SCHEMA, "new_tokens_each": steps}
     failed: list[dict[str, Any]] = []
@@ -86,7 +87,7 @@ def measure(
             run.append("batches", mark | {"error": f"not tried: batch {smaller['batch']} did not fit before"})
         elif not _item(run, mark, loaded, item, steps, passes):
             failed.append(item)
-            decode.release(arm["device"])
+            timing.release(arm["device"])
         run.append("batches", {"kind": "done", "process": process, **item})
 
 

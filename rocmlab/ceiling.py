@@ -1,7 +1,7 @@
 """How fast can this device move bytes? Measured here: copy and read, over sizes well past the last-level cache.
 
 `study(run, subject, ...)` runs `measure` in a child process and records rows of `clock` and `ceiling`;
-`bandwidth(rows)` is pure: the better of copy and read, where no cache helps. The ceiling is what a bandwidth-bound kernel could reach.
+`bandwidth(rows)` is pure: the better of copy and read, where no cache helps. A kernel bound by bandwidth could reach it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def study(run: Run, subject: dict[str, Any], *, limit_s: float) -> list[dict[str
 def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: float) -> None:
     """Qualify the clock, then copy and read over growing sizes; a row is appended for each size and way."""
     run = Run(Path(run_dir), notebook, attempt)
+    timing.use(device)
     record = clock.qualify(device)
     run.append("clock", record)
     chosen, began = clock.choose(record), timing.load()
@@ -52,6 +53,7 @@ def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: flo
             break
         with timing.OtherWork() as others:
             found = one_size(device, size, chosen)
+        timing.release(device)  # a block that torch keeps would push the next, larger one out of the card
         for row in found:
             head = {"schema": SCHEMA, "device": device, "clock": chosen.clock, "load": began}
             run.append("ceiling", head | {"others_cpu_pct": others.pct} | row)

@@ -58,7 +58,7 @@ def qualify(device: str) -> dict[str, Any]:
 
 
 def _wall(device: str) -> dict[str, Any]:
-    """Read the wall clock 20,000 times: its ticks in ns, whether it ever ran backwards, and what waiting costs in ms."""
+    """Read the wall clock 20,000 times: ticks in ns, whether it ever ran backwards, and what waiting costs in ms."""
     reads = [time.perf_counter_ns() for _ in range(20_000)]
     steps = [late - early for early, late in itertools.pairwise(reads)]
     return {

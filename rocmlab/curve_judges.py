@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from rocmlab import curves, drift, timing
@@ -124,14 +125,16 @@ def judge_stamps(stamps: list[dict[str, Any]]) -> list[Finding]:
 
 
 def judge_conditions(rows: list[dict[str, Any]]) -> list[Finding]:
-    """Say what else the machine did: load at the start, and other processes while the clock ran."""
+    """Say what else the machine did: load at the start, and other processes during any phase that was timed."""
     found = []
     load = next((r["load"] for r in rows if r.get("load")), {})
     if (load.get("load_1min") or 0) > (load.get("cores") or 1):
         found.append(finding("LOADED_AT_START", numbers={"load_1min": load["load_1min"], "cores": load["cores"]}))
-    shares = sorted(r["others_cpu_pct"] for r in rows if r.get("others_cpu_pct") is not None)
-    if shares and shares[len(shares) // 2] > timing.OTHERS_PCT:
-        numbers = {"others_cpu_pct": shares[len(shares) // 2], "others_cpu_max_pct": shares[-1]}
+    shares = [
+        r["others_cpu_pct"] for r in rows if r.get("kind") == "conditions" and r.get("others_cpu_pct") is not None
+    ]
+    if shares and max(shares) > timing.OTHERS_PCT:
+        numbers = {"others_cpu_pct": statistics.median(shares), "others_cpu_max_pct": max(shares)}
         found.append(finding("OTHER_WORK", numbers=numbers))
     return found
 

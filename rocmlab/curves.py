@@ -20,7 +20,7 @@ from rocmlab.rates import is_number, rates
 from rocmlab.timing import Interval
 
 PERCENTILES = (50, 90, 99)
-HOST_BOUND = 0.85  # share of a block's time after which all of it was queued: methods section 4
+HOST_BOUND = 0.85  # a step that takes this share of its time to queue waits for nothing: methods section 4
 NO_ROOM = "did not fit into memory"
 
 
@@ -192,7 +192,7 @@ def stamp_costs(rows: list[dict[str, Any]]) -> pd.DataFrame:
             continue
         ratio = timing.ratio_interval([with_[b] for b in shared], [without[b] for b in shared])
         assert ratio is not None
-        queued = statistics.median(r["queued_ms"] / r["ms"] for r in mine if not r["stamped"])
+        queued = statistics.median(r["first_queued_ms"] * r["steps"] / r["ms"] for r in mine if not r["stamped"])
         on_cpu = mine[0].get("device") == "cpu"
         line: dict[str, Any] = {"case": case, "stamped_ms": interval(with_.values())}
         line |= {"unstamped_ms": interval(without.values()), "injected_ms": mine[0]["injected_ms"]}

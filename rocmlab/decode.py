@@ -7,7 +7,6 @@ column, so that column must hold the last token of every prompt.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import time
 from collections.abc import Callable
@@ -193,12 +192,3 @@ def memory_state(device: str, error: BaseException) -> dict[str, Any]:
         now = {"free_gib": free, "total_gib": total, "allocated_gib": held, "reserved_unused_gib": reserved - held}
         found |= {key: value / 2**30 for key, value in now.items() if found.get(key) is None}
     return found
-
-
-def release(device: str) -> None:
-    """Give back what a failed attempt left behind, so that the next one has all the room there is."""
-    gc.collect()
-    if device != "cpu":
-        import torch
-
-        torch.cuda.empty_cache()

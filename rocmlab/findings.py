@@ -40,8 +40,8 @@ def messages() -> dict[str, dict[str, Any]]:
 def finding(code: str, *, numbers: dict[str, Any] | None = None, variant: str | None = None, **words: Any) -> Finding:
     """Make one finding.
 
-    `numbers` go into the answer (flat, unit in the key, null plus `<key>_reason` where unknown); `words` only fill
-    placeholders of the message; one given as `{"en": ..., "zh": ...}` is said in the language of the sentence. `variant`
+    `numbers` go into the answer (flat, unit in the key, null plus `<key>_reason` where unknown); `words` fill
+    placeholders only; one given as `{"en": ..., "zh": ...}` is said in the language of the sentence. `variant`
     picks another wording of the same code. Raises KeyError for an unknown code.
     """
     entry = messages()[code]

@@ -22,7 +22,8 @@ def section(run: Path) -> Section:
     if not rows and not ended and not bandwidth:
         return Section("04", question("04"), missing=words.both("reason_no_records", notebook="04"))
     roof = roof_of(run, rows)
-    found = curve_judges.judge(rows, stamps, roof, ended) + ceiling.judge(bandwidth, peak)
+    busy = [{"kind": "conditions", "others_cpu_pct": row.get("others_cpu_pct")} for row in bandwidth]
+    found = curve_judges.judge(rows + busy, stamps, roof, ended) + ceiling.judge(bandwidth, peak)
     found += [one for record in results.rows(run, "clock")[-1:] for one in clock.judge(record)]
     made = Section("04", question("04"), findings=worst_first(found), how=words.both("how_04"))
     if not curves.steady(rows).empty:

@@ -38,7 +38,8 @@ def study(
 
     `facts` (arch, peak_gb_s) are written into every row. `limit_s` bounds all of it.
     """
-    ended, left, deadline = [], list(plan), time.monotonic() + limit_s
+    ended: list[dict[str, Any]] = []
+    left, deadline = list(plan), time.monotonic() + limit_s
     while left and deadline - time.monotonic() > 1:
         given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": len(ended)}
         given |= {"model": model, "arm": arm, "plan": left, "steps": steps, "passes": passes, "facts": facts}

@@ -1,13 +1,14 @@
 """How fast can this device move bytes? Measured here: copy and read, over sizes well past the last-level cache.
 
 `study(run, subject, ...)` runs `measure` in a child process and records rows of `clock` and `ceiling`;
-`bandwidth(rows)` is pure: the better of copy and read, where no cache helps. A kernel bound by bandwidth could reach it.
+`bandwidth(rows)` is pure: the better of copy and read, where no cache helps. A bandwidth-bound kernel could reach it.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def one_size(device: str, size: int, chosen: clock.Choice) -> list[dict[str, Any
         block = torch.randn(MIB // 4, device=buffer.device)
         buffer.view(-1, len(block)).copy_(block)
         half = len(buffer) // 2
-        ways = {"copy": lambda: buffer[:half].copy_(buffer[half:]), "read": buffer.sum}
+        ways: dict[str, Callable[[], Any]] = {"copy": lambda: buffer[:half].copy_(buffer[half:]), "read": buffer.sum}
         passes, samples = {}, {}
         for name, task in ways.items():
             once = min(clock.warm(task, device))

@@ -67,7 +67,7 @@ def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
     reach = float(frame["context"].max() - frame["context"].min())
     given: dict[str, Any] = {"tpot_at_0_ms": fit.a_ms, "us_a_position": fit.b_us, "us_a_position_low": fit.b_low_us}
     given |= {"us_a_position_high": fit.b_high_us, "fit_residual_pct": fit.residual_pct}
-    words = {"reach": reach, "longest": float(frame["context"].max())}
+    words: dict[str, Any] = {"reach": reach, "longest": float(frame["context"].max())}
     rise_pct = 100 * fit.b_us * reach / 1000 / fit.a_ms if fit.a_ms > 0 else float("inf")
     if fit.residual_pct > CURVED_PCT:
         return [finding("CONTEXT_NOT_A_LINE", numbers=given, **words)]
@@ -83,12 +83,12 @@ def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
 
 def judge_visits(rows: list[dict[str, Any]]) -> list[Finding]:
     """Say whether the first visit of a length costs more than the second, in decode."""
-    table = curves.by_visit(rows).dropna(subset=["tpot_first_ms", "tpot_second_ms"]) if rows else []
-    if not len(table):
+    table = curves.by_visit(rows).dropna(subset=["tpot_first_ms", "tpot_second_ms"])
+    if table.empty:
         return []
     first, second = float(table["tpot_first_ms"].median()), float(table["tpot_second_ms"].median())
     given = {"first_visit_tpot_ms": first, "second_visit_tpot_ms": second}
-    words = {"side": side(rows), "first": first, "usual": second, "extra": first - second}
+    words: dict[str, Any] = {"side": side(rows), "first": first, "usual": second, "extra": first - second}
     code = "FIRST_VISIT_SLOW" if first > FIRST_VISIT_TIMES * second else "FIRST_VISIT_SAME"
     return [finding(code, numbers=given, **words)]
 
@@ -127,7 +127,7 @@ def judge_stamps(stamps: list[dict[str, Any]]) -> list[Finding]:
 def judge_conditions(rows: list[dict[str, Any]]) -> list[Finding]:
     """Say what else the machine did: load at the start, and other processes during any phase that was timed."""
     found = []
-    load = next((r["load"] for r in rows if r.get("load")), {})
+    load: dict[str, Any] = next((r["load"] for r in rows if r.get("load")), {})
     if (load.get("load_1min") or 0) > (load.get("cores") or 1):
         found.append(finding("LOADED_AT_START", numbers={"load_1min": load["load_1min"], "cores": load["cores"]}))
     shares = [

@@ -196,9 +196,8 @@ def stamp_costs(rows: list[dict[str, Any]]) -> pd.DataFrame:
         on_cpu = mine[0].get("device") == "cpu"
         line: dict[str, Any] = {"case": case, "stamped_ms": interval(with_.values())}
         line |= {"unstamped_ms": interval(without.values()), "injected_ms": mine[0]["injected_ms"]}
-        line["cost_pct"] = Interval(
-            *(100 * (end - 1) for end in (ratio.median, ratio.low, ratio.high)), ratio.n, ratio.enough
-        )
+        cost, low, high = (100 * (end - 1) for end in (ratio.median, ratio.low, ratio.high))
+        line["cost_pct"] = Interval(cost, low, high, ratio.n, ratio.enough)
         line["bound_by"] = "CPU" if on_cpu else "host" if queued >= HOST_BOUND else "device"
         lines.append(line)
     return pd.DataFrame(lines)

@@ -114,7 +114,11 @@ def judge(calls: Sequence[float], sensor: Any = None, op: str = "operator") -> t
     if down is None:
         return numbers, found
     read = sensors(sensor)
-    given = {"first_third_ms": down.first_ms, "last_third_ms": down.last_ms, "slower_pct": down.slower_pct}
+    given: dict[str, Any] = {
+        "first_third_ms": down.first_ms,
+        "last_third_ms": down.last_ms,
+        "slower_pct": down.slower_pct,
+    }
     given |= read if any(value is not None for value in read.values()) else {}
     for key in [key for key, value in given.items() if value is None]:
         given[f"{key}_reason"] = "the series holds no such sensor readings"

@@ -71,5 +71,5 @@ def compare(found: list[Summary]) -> tuple[dict[str, Any], list[Finding]]:
     numbers = {f"{early.key}_ttft_shorter_pct": shorter, f"{early.key}_decode_slower_pct": slower}
     if shorter < APART_PCT or slower < APART_PCT:
         return numbers, []
-    words = {"early": early.name, "fast": fast.name, "shorter": shorter, "slower": slower}
+    words: dict[str, Any] = {"early": early.name, "fast": fast.name, "shorter": shorter, "slower": slower}
     return numbers, [finding("DIFFERENT_BOTTLENECKS", numbers=numbers, **words)]

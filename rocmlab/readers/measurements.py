@@ -99,7 +99,7 @@ def _sweep(record: dict[str, Any]) -> Reading:
     """Judge a sweep over batches; batches without a time are null with their reason."""
     numbers, found = sweep.judge(record)
     steps, failed = sweep.measured(record)
-    words = {key: str(record.get(key) or "unknown") for key in ("model", "dtype")}
+    words: dict[str, Any] = {key: str(record.get(key) or "unknown") for key in ("model", "dtype")}
     headline = finding("SWEEP_READ", batches=", ".join(map(str, sorted({*steps, *failed}))), **words)
     return Reading("batch_sweep", numbers=numbers, findings=found, headline=headline)
 

@@ -9,8 +9,8 @@ import statistics
 from typing import Any
 
 from rocmlab import curves, drift, timing
-from rocmlab.ceiling import Roof
 from rocmlab.findings import Finding, finding, worst_first
+from rocmlab.roof import Roof
 from rocmlab.speedup import FIRST_VISIT_TIMES, judge_processes
 from rocmlab.timing import Interval
 

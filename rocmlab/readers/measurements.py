@@ -9,7 +9,7 @@ import math
 import statistics
 from typing import Any
 
-from rocmlab import drift, rates, sweep, texts
+from rocmlab import batch_judges, drift, rates, texts
 from rocmlab.findings import finding
 from rocmlab.readers import Evidence, Reading
 
@@ -97,8 +97,8 @@ def _greedy(record: dict[str, Any]) -> Reading:
 
 def _sweep(record: dict[str, Any]) -> Reading:
     """Judge a sweep over batches; batches without a time are null with their reason."""
-    numbers, found = sweep.judge(record)
-    steps, failed = sweep.measured(record)
+    numbers, found = batch_judges.judge(record)
+    steps, failed = batch_judges.measured(record)
     words: dict[str, Any] = {key: str(record.get(key) or "unknown") for key in ("model", "dtype")}
     headline = finding("SWEEP_READ", batches=", ".join(map(str, sorted({*steps, *failed}))), **words)
     return Reading("batch_sweep", numbers=numbers, findings=found, headline=headline)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import curve_judges, plots, results, speedup, sweep, words
-from rocmlab.ceiling import Roof
+from rocmlab import batch_judges, curve_judges, plots, results, speedup, sweep, words
 from rocmlab.findings import Finding, worst_first
+from rocmlab.roof import Roof
 from rocmlab.sections import Figure, Section, Table, Text, question
 from rocmlab.sections.prefill_decode import footer, roof_of
 from rocmlab.timing import Interval
@@ -46,17 +46,17 @@ def judge(rows: list[dict[str, Any]], roof: Roof, ended: list[dict[str, Any]]) -
     if not contexts:
         return found, None
     records = [sweep.sweep(rows, context, roof.gb_s, roof.kind) for context in contexts]
-    judged = sweep.judge(records[0])[1]
+    judged = batch_judges.judge(records[0])[1]
     later = [
         one
         for record in records[1:]
-        for one in sweep.judge(record)[1]
+        for one in batch_judges.judge(record)[1]
         if one["code"] in ("BATCH_LIMIT", "BATCH_FAILED")
     ]
     found += [*judged, *later]
-    second = sweep.second_request(records[0])
+    second = batch_judges.second_request(records[0])
     found += [second] if second else []
-    found += sweep.judge_padding(rows) + sweep.judge_first_pass(rows, curve_judges.side(rows))
+    found += batch_judges.judge_padding(rows) + batch_judges.judge_first_pass(rows, curve_judges.side(rows))
     return found, judged[0]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import ceiling, clock, curve_judges, curves, plots, results, words
-from rocmlab.ceiling import Roof
+from rocmlab import ceiling, clock, curve_judges, curves, plots, results, roof, words
 from rocmlab.findings import worst_first
+from rocmlab.roof import Roof
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 from rocmlab.timing import Interval
 
@@ -21,13 +21,13 @@ def section(run: Path) -> Section:
     ended = results.rows(run, "lengths_ended")
     if not rows and not ended and not bandwidth:
         return Section("04", question("04"), missing=words.both("reason_no_records", notebook="04"))
-    roof = roof_of(run, rows)
+    limit = roof_of(run, rows)
     busy = [{"kind": "conditions", "others_cpu_pct": row.get("others_cpu_pct")} for row in bandwidth]
-    found = curve_judges.judge(rows + busy, stamps, roof, ended) + ceiling.judge(bandwidth, peak)
+    found = curve_judges.judge(rows + busy, stamps, limit, ended) + roof.judge(bandwidth, peak)
     found += [one for record in results.rows(run, "clock")[-1:] for one in clock.judge(record)]
     made = Section("04", question("04"), findings=worst_first(found), how=words.both("how_04"))
     if not curves.steady(rows).empty:
-        _add_lengths(made, rows, stamps, roof, footer(run, rows))
+        _add_lengths(made, rows, stamps, limit, footer(run, rows))
     if bandwidth:
         frame = bandwidth_table(bandwidth)
         made.tables.append(Table("bandwidth", words.both("bandwidth"), frame, labels=LABELS))
@@ -44,21 +44,21 @@ def section(run: Path) -> Section:
 
 def peak_of(run: Path) -> float | None:
     """Return the stated peak bandwidth of the run's subject in GB/s, None where none is known."""
-    return ceiling.stated(snapshot(run), results.birth(run).get("subject") or {})
+    return roof.stated(snapshot(run), results.birth(run).get("subject") or {})
 
 
 def roof_of(run: Path, rows: list[dict[str, Any]]) -> Roof:
     """Return what decode is compared with: the measured ceiling, else the stated peak, else nothing and why."""
     weights = next((r["weight_bytes"] for r in rows if r.get("weight_bytes")), None)
-    return ceiling.roof(results.rows(run, "ceiling"), peak_of(run), weights)
+    return roof.roof(results.rows(run, "ceiling"), peak_of(run), weights)
 
 
 def _add_lengths(
-    made: Section, rows: list[dict[str, Any]], stamps: list[dict[str, Any]], roof: Roof, foot: str
+    made: Section, rows: list[dict[str, Any]], stamps: list[dict[str, Any]], limit: Roof, foot: str
 ) -> None:
     first = next(r for r in rows if r.get("kind") == "hand")
     made.provenance = [str(first["model_spec"]), str(first["dtype"])]
-    by_length = curves.by_length(rows, roof.gb_s, roof.reason)
+    by_length = curves.by_length(rows, limit.gb_s, limit.reason)
     made.tables = [
         Table("by_length", words.both("by_length"), by_length, labels=LABELS),
         Table("by_first_visit", words.both("by_first_visit"), curves.by_visit(rows), labels=LABELS),
@@ -67,7 +67,7 @@ def _add_lengths(
     ]
     if stamps:
         made.tables.insert(3, Table("stamp_costs", words.both("stamp_costs"), stamp_table(stamps), labels=LABELS))
-    tokens = context_lines(rows, roof)
+    tokens = context_lines(rows, limit)
     made.figures = [
         Figure("tpot", lambda: draw_tpot(tokens, foot), alt_lines(tokens), words.both("figure_tpot")),
         Figure(
@@ -111,7 +111,7 @@ def _point(x_name: str, x: float, name: str, y_name: str, value: Interval | floa
     return {x_name: x, "line": name, y_name: value}
 
 
-def context_lines(rows: list[dict[str, Any]], roof: Roof) -> pd.DataFrame:
+def context_lines(rows: list[dict[str, Any]], limit: Roof) -> pd.DataFrame:
     """Return TPOT over the context as measured, by the fit, and the floor that memory bandwidth sets."""
     frame, found = curves.steady(rows), []
     fit, who = curves.line(frame), _who(rows)
@@ -122,8 +122,8 @@ def context_lines(rows: list[dict[str, Any]], roof: Roof) -> pd.DataFrame:
         if fit:
             found.append(_point("context", x, "fit a + b x context", "tpot_ms", fit.a_ms + fit.b_us * x / 1000))
         moved = curves.bytes_a_token(head, x)
-        if roof.gb_s and moved:
-            found.append(_point("context", x, "memory floor", "tpot_ms", moved / roof.gb_s / 1e6))
+        if limit.gb_s and moved:
+            found.append(_point("context", x, "memory floor", "tpot_ms", moved / limit.gb_s / 1e6))
     return pd.DataFrame(found)
 
 

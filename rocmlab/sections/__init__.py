@@ -76,6 +76,8 @@ def question(notebook: str) -> Text:
 MODULES = {
     "01": "environment",
     "03": "generation",
+    "04": "prefill_decode",
+    "05": "batch_sweep",
     "07": "profiler",
     "08": "backends",
 }

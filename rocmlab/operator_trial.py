@@ -58,7 +58,7 @@ def trial(catalogue: str, name: str, dtype: str, device: str, off: bool = False)
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats(device)
     row: dict[str, Any] = {"inputs": [], "error": None, "precision": _precision(check, dtype, device)}
-    with warnings.catch_warnings(record=True) as caught, _switched(check.library, off) as switch:
+    with _switched(check.library, off) as switch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         row["switch"] = switch
         try:

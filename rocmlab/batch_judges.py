@@ -12,7 +12,7 @@ from rocmlab import sweep
 from rocmlab.curves import bytes_a_token, interval
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
-from rocmlab.speedup import FIRST_VISIT_TIMES
+from rocmlab.steadiness import FIRST_VISIT_TIMES
 from rocmlab.words import both
 
 BOUND_PCT = 60.0  # of the roof at batch 1: bandwidth-bound

@@ -11,7 +11,7 @@ from typing import Any
 from rocmlab import curves, drift, timing
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.roof import Roof
-from rocmlab.speedup import FIRST_VISIT_TIMES, judge_processes
+from rocmlab.steadiness import FIRST_VISIT_TIMES, judge_processes
 from rocmlab.timing import Interval
 
 NO_EFFECT_PCT = 5.0  # of TPOT, over all contexts measured: less is no effect

@@ -17,13 +17,20 @@ Row = dict[str, Any]
 NOT_PRODUCTS = (
     "embedding",
     "RMSNorm",
-    "rotary embedding",
     "KV cache append",
     "SiLU times up",
     "residual add",
     "argmax",
 )
+ROTARY = "rotary embedding"
 UNTOLD = "no log mentions it"
+# torch's own names of its back ends, and what the table says.
+CHOICES = {
+    "Native": "its own kernel", "Cudnn": "cuDNN", "Miopen": "MIOpen", "MATH": "separate products and softmax",
+    "FLASH_ATTENTION": "its flash kernel", "EFFICIENT_ATTENTION": "its memory-efficient kernel",
+    "CUDNN_ATTENTION": "cuDNN", "OVERRIDEABLE": "a back end from outside",
+}  # fmt: skip
+CHOOSERS = ("scaled_dot_product_attention", "batch_norm")  # operators for which torch can be asked
 SLOWER, FASTER = 1.1, 0.9  # beyond these a logged decode step is called slower, or the comparison disturbed
 # What each further part consists of, and which kinds of logged call are evidence for it.
 PARTS = {
@@ -64,6 +71,12 @@ def _shape(call: Row) -> tuple[Any, ...]:
     return (call["phase"], call["m"], call["n"], call["k"])
 
 
+def choice(done: Row, part: str, dtype: str) -> str | None:
+    """Return in words which back end torch said it chooses for a part; None where it could not be asked."""
+    name = (done.get("choices") or {}).get(f"{part} {dtype}")
+    return CHOICES.get(name, name) if name else None
+
+
 def needed(done: Row) -> tuple[list[gemms.Needed], str]:
     """Return the products of one token and where that list comes from: the config, else the model's linear modules."""
     try:
@@ -85,7 +98,7 @@ def reconciled(done: Row, calls: list[Row], dtype: str, phase: str = "decode") -
 
 def table(runs: list[Row], calls: list[Row]) -> list[Row]:
     """Return one row an operator: part, dtype, operator, calls_a_step, library (null: no log mentions it), kernel
-    (null: that library's log names none), and as evidence file, first line and calls logged."""
+    (null: that library's log names none), as evidence file, first line and calls logged, and `chosen`, torch's word."""
     done = work(runs)
     if done is None:
         return []
@@ -94,7 +107,8 @@ def table(runs: list[Row], calls: list[Row]) -> list[Row]:
         rows += _decode(done, calls, dtype)
         for part, operators in PARTS.items():
             for operator, kinds in operators:
-                rows += _part(part, operator, kinds, dtype, calls)
+                chosen = choice(done, part, dtype) if operator in CHOOSERS else None
+                rows += [{**row, "chosen": chosen} for row in _part(part, operator, kinds, dtype, calls)]
     return rows
 
 
@@ -117,10 +131,17 @@ def grouped(rows: list[Row]) -> list[Row]:
                 "calls_a_step": sum(counts) or None,
                 "library": library,
                 "kernel": kernel,
-                "evidence": f"{members[0]['file'].split('/')[-1]}:{min(lines)}, {logged} calls" if lines else UNTOLD,
+                "evidence": f"{members[0]['file'].split('/')[-1]}:{min(lines)}, {logged} calls"
+                if lines
+                else untold(members[0]),
             }
         )
     return found
+
+
+def untold(row: Row) -> str:
+    """Return what the table says of an operator that no log mentions: torch's own choice, where it could be asked."""
+    return f"{UNTOLD}; torch says it chose {row['chosen']}" if row["chosen"] else UNTOLD
 
 
 def _row(part: str, dtype: str, operator: str, count: int | None, found: list[Row], shown: int = 0) -> Row:
@@ -136,6 +157,7 @@ def _row(part: str, dtype: str, operator: str, count: int | None, found: list[Ro
         "file": found[0]["file"] if found else None,
         "line": found[0]["line"] if found else None,
         "calls_logged": shown if found else None,
+        "chosen": None,
     }
 
 
@@ -149,8 +171,12 @@ def _decode(done: Row, calls: list[Row], dtype: str) -> list[Row]:
         rows.append(_row("decode", dtype, name, one["count"], found, one["seen"]))
     shapes = {(one["m"], one["k"]) for one in result.projections}
     rest = [c for c in in_phase if (c["m"], c["k"]) not in shapes]
-    count = result.attention // result.steps if result.attention else None
-    rows.append(_row("decode", dtype, "attention", count, rest if result.attention else [], result.attention))
+    angles = [c for c in rest if c["k"] == 1] if result.rotary else []
+    inside = [c for c in rest if c not in angles] if result.attention else []
+    fused = [c for c in calls if c["phase"] == f"decode {dtype}" and c["kind"] in ("attention", "plan")]
+    for name, found in (("attention", [*inside, *(c for c in fused if c["stage"] == "run")]), (ROTARY, angles)):
+        logged = sum(c["calls"] for c in found)
+        rows.append(_row("decode", dtype, name, logged // result.steps or None, found, logged))
     return rows + [_row("decode", dtype, name, None, []) for name in NOT_PRODUCTS]
 
 
@@ -209,11 +235,10 @@ def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
     for run in runs:
         found += [one for one in run.get("findings") or [] if one["status"] != "ok"]
     # Projections that no log names have their own finding above.
-    untold = [
-        f"{r['operator']} ({r['part']})" for r in table(runs, calls) if not r["library"] and " x " not in r["operator"]
-    ]
-    if untold:
-        found.append(finding("NOT_LOGGED", operators=", ".join(dict.fromkeys(untold))))
+    gaps = [r for r in table(runs, calls) if not r["library"] and " x " not in r["operator"]]
+    if gaps:
+        found.append(finding("NOT_LOGGED", operators=", ".join(dict.fromkeys(_gap(r) for r in gaps))))
+    found += _plans(done, calls)
     slow = _slowest(runs)
     if slow:
         found.append(slow)
@@ -221,6 +246,26 @@ def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
     if failed:
         found.append(finding("LOGGED_PART_FAILED", parts="; ".join(failed)))
     return worst_first(found)
+
+
+def _gap(row: Row) -> str:
+    said = f"; torch says it chose {row['chosen']}" if row["chosen"] else ""
+    return f"{row['operator']} ({row['part']}{said})" if row["part"] != "decode" or said else row["operator"]
+
+
+def _plans(done: Row, calls: list[Row]) -> list[Finding]:
+    """Say where cuDNN had to make a new plan in every counted decode step: the length of the KV cache is part of one."""
+    found = []
+    for dtype in done["dtypes"]:
+        made = [c for c in calls if c["kind"] == "plan_made" and c["phase"] == f"decode {dtype}"]
+        count = sum(c["calls"] for c in made)
+        if count >= done["steps"]:
+            ms = sum(c["time_ms"] or 0.0 for c in made) / done["steps"]
+            numbers: dict[str, Any] = {"plans_a_step": count / done["steps"], "plans_ms_a_step": ms or None}
+            if not ms:
+                numbers["plans_ms_a_step_reason"] = "the log has no times"
+            found.append(finding("PLANS_IN_EVERY_STEP", numbers=numbers, dtype=dtype, steps=done["steps"]))
+    return found
 
 
 def _slowest(runs: list[Row]) -> Finding | None:

@@ -32,7 +32,7 @@ def labour(
 
     threading.Thread(target=watch, args=(limit_bytes,), daemon=True).start()
     found: dict[str, Any] = {"dtypes": dtypes, "steps": steps, "prompt_tokens": prompt_tokens, "errors": {}}
-    found |= {"step_ms": {}, "torch": torch.__version__}
+    found |= {"step_ms": {}, "torch": torch.__version__, "choices": {}}
     torch.manual_seed(0)
     with torch.inference_mode():
         for dtype in dtypes:
@@ -42,8 +42,9 @@ def labour(
                 found |= describe(loaded.model) | {"model": loaded.name, "model_hash": loaded.model_hash}
                 found["step_ms"][dtype] = decode(loaded.model, device, dtype, prompt_tokens, steps)
                 del loaded
-            for name, task in tasks(device, kind, found).items():
+            for name, (task, choice) in tasks(device, kind, found).items():
                 with _part(found, f"{name} {dtype}"):
+                    found["choices"][f"{name} {dtype}"] = chosen(choice)
                     mark("warm", device)
                     task()
                     mark(f"{name} {dtype}", device)
@@ -88,8 +89,13 @@ def decode(model: Any, device: str, dtype: str, prompt_tokens: int, steps: int) 
     return statistics.median(times)
 
 
-def tasks(device: str, dtype: Any, found: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return the parts beside the model, each a call without arguments."""
+def tasks(device: str, dtype: Any, found: dict[str, Any]) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    """Return the parts beside the model, each as two calls without arguments: the work, and torch's own choice of a
+    back end for its attention or batch_norm.
+
+    The block is converted whole, as for inference; batch_norm alone keeps float32 weights and statistics beside a
+    smaller dtype, as mixed precision training does, because only then do cuDNN and MIOpen serve it.
+    """
     import torch
     from torch import nn
 
@@ -99,12 +105,31 @@ def tasks(device: str, dtype: Any, found: dict[str, Any]) -> dict[str, Callable[
     query, cache = (torch.randn(1, heads, rows, size, device=device, dtype=dtype) for rows in (1, 64))
     image = torch.randn(2, 64, 28, 28, device=device, dtype=dtype)
     block = bottleneck().to(device=device, dtype=dtype).eval()
-    norm = nn.BatchNorm2d(64).to(device=device, dtype=dtype).train()
+    norm = nn.BatchNorm2d(64).to(device=device).train()
     return {
-        "attention": lambda: nn.functional.scaled_dot_product_attention(query, cache, cache),
-        "resnet_block": lambda: torch.relu(block(image) + image),
-        "batch_norm": lambda: norm(image),
+        "attention": (
+            lambda: nn.functional.scaled_dot_product_attention(query, cache, cache),
+            lambda: torch._C._SDPBackend(torch._fused_sdp_choice(query, cache, cache)),
+        ),
+        "resnet_block": (lambda: torch.relu(block(image) + image), lambda: norm_backend(block[-1], image)),
+        "batch_norm": (lambda: norm(image), lambda: norm_backend(norm, image)),
     }
+
+
+def norm_backend(norm: Any, image: Any) -> Any:
+    """Return torch's choice for a batch_norm module: Native, Cudnn or Miopen."""
+    import torch
+
+    weights = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
+    return torch._C._select_batch_norm_backend(image, *weights, norm.training, norm.eps)
+
+
+def chosen(choice: Callable[[], Any]) -> str | None:
+    """Return torch's choice by name; None where this torch does not offer the question, which is no public API."""
+    try:
+        return str(choice().name)
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return None
 
 
 def bottleneck() -> Any:

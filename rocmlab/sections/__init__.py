@@ -1,6 +1,6 @@
 """What each notebook contributes to the page: question, findings, tables, figures, and how it was measured.
 
-One module a notebook, each with `section(run) -> Section`: pure, from the records of a run folder; nothing here measures.
+One module a notebook, each with `section(run) -> Section`: pure, from a run folder's records; nothing here measures.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def section(run: Path) -> Section:
 
 
 def answer_works(probe: dict[str, Any], found: list[Finding]) -> Finding:
-    """Return what decides "does it work": a fault that stops it, else the launch, and whether there are lesser faults."""
+    """Return what decides "does it work": a fault that stops it, else the launch and whether lesser faults exist."""
     decisive = [f for f in found if f["sort"] == "answer" or f["status"] in ("broken", "unknown")]
     if decisive:
         return decisive[0]

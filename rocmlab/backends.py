@@ -1,6 +1,7 @@
 """Operator, library, kernel, evidence: what the logs of notebook 08 tell, on one table, and what they cannot tell.
 
-Pure functions from the records `library_runs` (one row a child) and `library_calls` (tidy rows) to tables and findings.
+Pure functions from the records `library_runs` (one row a child) and `library_calls` (tidy rows) to tables; the findings
+are in `backend_judges`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rocmlab import gemms
-from rocmlab.findings import Finding, finding, worst_first
+from rocmlab import gemms, words
 
 Row = dict[str, Any]
 
@@ -23,15 +23,13 @@ NOT_PRODUCTS = (
     "argmax",
 )
 ROTARY = "rotary embedding"
-UNTOLD = "no log mentions it"
 # torch's own names of its back ends, and what the table says.
 CHOICES = {
-    "Native": "its own kernel", "Cudnn": "cuDNN", "Miopen": "MIOpen", "MATH": "separate products and softmax",
-    "FLASH_ATTENTION": "its flash kernel", "EFFICIENT_ATTENTION": "its memory-efficient kernel",
-    "CUDNN_ATTENTION": "cuDNN", "OVERRIDEABLE": "a back end from outside",
+    "Native": "native", "Cudnn": "cuDNN", "Miopen": "MIOpen", "MATH": "math", "FLASH_ATTENTION": "flash",
+    "EFFICIENT_ATTENTION": "memory-efficient", "CUDNN_ATTENTION": "cuDNN",
 }  # fmt: skip
+SHORT = {"scaled_dot_product_attention": "attention"}  # for a column that must fit a phone
 CHOOSERS = ("scaled_dot_product_attention", "batch_norm")  # operators for which torch can be asked
-SLOWER, FASTER = 1.1, 0.9  # beyond these a logged decode step is called slower, or the comparison disturbed
 # What each further part consists of, and which kinds of logged call are evidence for it.
 PARTS = {
     "attention": (("scaled_dot_product_attention", ("attention", "plan")),),
@@ -119,34 +117,39 @@ def grouped(rows: list[Row]) -> list[Row]:
         product = " x " in row["operator"]
         key = (row["part"], row["dtype"], row["library"], row["kernel"], product, row["operator"] == "attention")
         groups.setdefault(key, []).append(row)
+    several = len({row["dtype"] for row in rows}) > 1
     found = []
     for (part, dtype, library, kernel, *_), members in groups.items():
         counts = [m["calls_a_step"] for m in members if m["calls_a_step"]]
-        lines = [m["line"] for m in members if m["line"]]
-        logged = sum(m["calls_logged"] for m in members if m["calls_logged"])
+        bare = [m["operator"].split(" (")[0] for m in members]
+        names = ", ".join(SHORT.get(name, name) for name in bare)
         found.append(
             {
-                "part": f"{part}, {dtype}",
-                "operators": ", ".join(m["operator"].split(" (")[0] for m in members),
+                "operators": words.both(f"part_{part}", operators=names, dtype=f" {dtype}" if several else ""),
                 "calls_a_step": sum(counts) or None,
                 "library": library,
                 "kernel": kernel,
-                "evidence": f"{members[0]['file'].split('/')[-1]}:{min(lines)}, {logged} calls"
-                if lines
-                else untold(members[0]),
+                "evidence": evidence(members),
             }
         )
     return found
 
 
-def untold(row: Row) -> str:
-    """Return what the table says of an operator that no log mentions: torch's own choice, where it could be asked."""
-    return f"{UNTOLD}; torch says it chose {row['chosen']}" if row["chosen"] else UNTOLD
+def evidence(members: list[Row]) -> dict[str, str]:
+    """Return in both languages the first line that proves a row, and how many calls were logged; else torch's choice,
+    where it could be asked."""
+    lines = [m["line"] for m in members if m["line"]]
+    if lines:
+        calls = sum(m["calls_logged"] for m in members if m["calls_logged"])
+        log = members[0]["file"].split("/")[-1].removesuffix(".log").partition("-")[2]
+        return words.both("evidence_line", log=log or members[0]["file"], line=min(lines), calls=calls)
+    chosen = members[0]["chosen"]
+    return words.both("untold_chosen", chosen=chosen) if chosen else words.both("untold")
 
 
 def _row(part: str, dtype: str, operator: str, count: int | None, found: list[Row], shown: int = 0) -> Row:
     libraries = ", ".join(dict.fromkeys(c["library"] for c in found)) or None
-    kernels = ", ".join(dict.fromkeys(c["kernel"] for c in found if c.get("kernel"))) or None
+    kernels = "; ".join(dict.fromkeys(c["kernel"] for c in found if c.get("kernel"))) or None
     return {
         "part": part,
         "dtype": dtype,
@@ -222,63 +225,6 @@ def counts(runs: list[Row], calls: list[Row]) -> list[Row]:
                 }
             )
     return rows
-
-
-def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
-    """Return the findings of the notebook, worst first."""
-    done = work(runs)
-    if done is None:
-        return [finding("LOGS_NOT_TAKEN", reason="; ".join(f"{r['kind']}: {r['words']}" for r in runs) or "not run")]
-    found: list[Finding] = []
-    for dtype in done["dtypes"]:
-        found += gemms.judge(reconciled(done, calls, dtype), dtype=dtype)
-    for run in runs:
-        found += [one for one in run.get("findings") or [] if one["status"] != "ok"]
-    # Projections that no log names have their own finding above.
-    gaps = [r for r in table(runs, calls) if not r["library"] and " x " not in r["operator"]]
-    if gaps:
-        found.append(finding("NOT_LOGGED", operators=", ".join(dict.fromkeys(_gap(r) for r in gaps))))
-    found += _plans(done, calls)
-    slow = _slowest(runs)
-    if slow:
-        found.append(slow)
-    failed = [f"{name}: {text}" for name, text in done.get("errors", {}).items()]
-    if failed:
-        found.append(finding("LOGGED_PART_FAILED", parts="; ".join(failed)))
-    return worst_first(found)
-
-
-def _gap(row: Row) -> str:
-    said = f"; torch says it chose {row['chosen']}" if row["chosen"] else ""
-    return f"{row['operator']} ({row['part']}{said})" if row["part"] != "decode" or said else row["operator"]
-
-
-def _plans(done: Row, calls: list[Row]) -> list[Finding]:
-    """Say where cuDNN had to make a new plan in every counted decode step: the length of the KV cache is part of one."""
-    found = []
-    for dtype in done["dtypes"]:
-        made = [c for c in calls if c["kind"] == "plan_made" and c["phase"] == f"decode {dtype}"]
-        count = sum(c["calls"] for c in made)
-        if count >= done["steps"]:
-            ms = sum(c["time_ms"] or 0.0 for c in made) / done["steps"]
-            numbers: dict[str, Any] = {"plans_a_step": count / done["steps"], "plans_ms_a_step": ms or None}
-            if not ms:
-                numbers["plans_ms_a_step_reason"] = "the log has no times"
-            found.append(finding("PLANS_IN_EVERY_STEP", numbers=numbers, dtype=dtype, steps=done["steps"]))
-    return found
-
-
-def _slowest(runs: list[Row]) -> Finding | None:
-    rates = [(rate, run["kind"], dtype) for run in runs for dtype, rate in (run.get("slow_down") or {}).items()]
-    if not rates:
-        return None
-    rate, kind, dtype = max(rates)
-    if min(rates)[0] < FASTER:
-        why = "a logged run was faster than the clean one, so the machine was disturbed"
-        numbers = {"log_slow_down": None, "log_slow_down_reason": why}
-        return finding("LOGGING_SLOWS", numbers=numbers, variant="disturbed", kind=kind, dtype=dtype)
-    variant = None if rate > SLOWER else "not_measurable"
-    return finding("LOGGING_SLOWS", numbers={"log_slow_down": rate}, variant=variant, kind=kind, dtype=dtype)
 
 
 def launches(runs: list[Row]) -> list[Row]:

@@ -61,9 +61,11 @@ def total(needed: Iterable[Needed]) -> int:
 
 
 class Reconciled(NamedTuple):
-    """What a log shows beside what the model needs, for one kind of step. Counts are per step; None: the log does not
-    name them. `attention` are products with the head size as one side, `rotary` those of half the head size with the
-    positions (k = 1), which are the angles of the rotary embedding; both are calls logged, apart from the projections."""
+    """What a log shows beside what the model needs, for one kind of step. `required` and `seen` are per step.
+
+    Calls logged apart from the projections: `attention`, products with the head size as one side; `rotary`, half the
+    head size times the positions (k = 1), the angles of the rotary embedding; `unread`, those of unknown shape.
+    """
 
     required: int
     seen: int

@@ -3,7 +3,9 @@
 `listen(run, "onednn", work)` sets the variables before the child starts, as the libraries demand, and reads its output.
 One child a kind of log; a child without any log measures how much the logs slow the work down. Logged and clean runs
 are never mixed. cuBLASLt's log is switched on beside those of cuBLAS and cuDNN, whose calls end in it: only the order
-of lines in one stream shows that a product of one is the product of the other. `python -m rocmlab.logbook FOLDER` collects the raw logs of this machine without a notebook.
+of lines in one stream shows that a product of one is the product of the other.
+
+`python -m rocmlab.logbook FOLDER` collects the raw logs of this machine without a notebook.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Record:
             if len(self.operations) < 2:
                 self._describe(name, said)
         elif name.startswith("CUDNN_KNOB_TYPE_"):
-            self.settings[name.removeprefix("CUDNN_KNOB_TYPE_")] = said
+            self.settings[name.removeprefix("CUDNN_KNOB_TYPE_").lower().replace("_", " ")] = said
         elif name in ("engine_id", "algo", "descriptor", "executionPlan", "apiLog"):
             self.values.setdefault(name, said or value)
 
@@ -101,6 +101,8 @@ class Parser:
                 self.time = value
             else:
                 record.take(name, value)
+        if text.startswith("i! Process="):
+            self.close()
 
     def front(self, text: str, line: int) -> None:
         """Take a line of cuDNN's front end: it names a plan before and after running it."""
@@ -194,7 +196,7 @@ def shape(record: Record) -> str:
 
 
 def executed(record: Record) -> Call:
-    """Return the call of one executed plan; its kernel is the engine's number and settings, "" where none is written."""
+    """Return the call of one executed plan; its kernel is the engine's number and settings, "" where none is told."""
     routine = "+".join(dict.fromkeys(record.operations)) or "plan"
     engine, knobs = record.values.get("engine_id"), record.settings
     kernel = f"engine {engine}" if engine else ""

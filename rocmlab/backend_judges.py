@@ -37,9 +37,10 @@ def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
 
 
 def _gap(row: Row) -> str:
-    said = [row["part"]] * (row["part"] not in ("decode", row["operator"])) + ["torch: " + (row["chosen"] or "")]
-    shown = "; ".join(said if row["chosen"] else said[:-1])
-    return f"{row['operator']} ({shown})" if shown else row["operator"]
+    """Name an operator that no log mentions: with its part, where the name alone does not say it, and torch's choice."""
+    said = [] if row["part"] in ("decode", row["operator"]) else [row["part"]]
+    said += [f"torch: {row['chosen']}"] if row["chosen"] else []
+    return f"{row['operator']} ({'; '.join(said)})" if said else row["operator"]
 
 
 def _plans(done: Row, calls: list[Row]) -> list[Finding]:

@@ -436,6 +436,8 @@ def test_cudnn_tells_the_engine_that_ran_with_its_settings_and_shapes_once_a_cal
     ]
     log = logs.parse_text(one + other)
     assert (log.other, log.damaged) == (0, 0)
+    (said,) = [f for f in library_judges.judge(log) if f["code"] == "CUDNN_RAN"]
+    assert "engine 31 (tile size 2, kblock 4) x1" in said["words"]["operations"]
 
 
 def test_a_plan_of_small_operations_is_named_by_the_mode_that_cudnn_found():

@@ -37,7 +37,7 @@ def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
 
 
 def _gap(row: Row) -> str:
-    """Name an operator that no log mentions: with its part, where the name alone does not say it, and torch's choice."""
+    """Name an operator that no log mentions, with its part where the name does not say it, and torch's choice."""
     said = [] if row["part"] in ("decode", row["operator"]) else [row["part"]]
     said += [f"torch: {row['chosen']}"] if row["chosen"] else []
     return f"{row['operator']} ({'; '.join(said)})" if said else row["operator"]

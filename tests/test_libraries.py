@@ -217,19 +217,6 @@ def test_plans_made_in_every_decode_step_are_a_fault_and_fewer_are_none(made, sa
         assert found["PLANS_IN_EVERY_STEP"]["numbers"] == {"plans_made": 2, "plans_ms_a_step": 25.0}
 
 
-def test_a_log_asked_about_one_library_leaves_the_others_to_theirs(tmp_path):
-    run = results.start("08", str(tmp_path))
-    text = "[cublasLt][Trace][cublasLtMatmul] Adesc=[type=R_16F rows=64 cols=32 ld=64] "
-    text += "Bdesc=[type=R_16F rows=64 cols=1 ld=64] "
-    log = logs.parse_text(
-        text + "Ddesc=[type=R_16F rows=32 cols=1 ld=32] computeDesc=[computeType=COMPUTE_32F transa=OP_T]"
-    )
-    for kind, expected in (("cudnn", 0), ("cublas", 1)):
-        one = logbook.Listened(kind, "OK", "ended normally", 1.0, None, log, f"logs/{kind}.log", 9)
-        logbook.record(run, one, {}, one)
-        assert len([r for r in run.rows("library_calls") if r["kind_of_log"] == kind]) == expected
-
-
 def test_children_share_compiled_modules_only_where_python_writes_none(monkeypatch, tmp_path):
     pytest.importorskip("torch")
     monkeypatch.setattr(sys, "dont_write_bytecode", False)

@@ -40,8 +40,9 @@ def messages() -> dict[str, dict[str, Any]]:
 def finding(code: str, *, numbers: dict[str, Any] | None = None, variant: str | None = None, **words: Any) -> Finding:
     """Make one finding.
 
-    `numbers` go into the answer (flat, unit in the key, null plus `<key>_reason` where unknown); `words` only fill
-    placeholders of the message. `variant` picks another wording of the same code. Raises KeyError for an unknown code.
+    `numbers` go into the answer (flat, unit in the key, null plus `<key>_reason` where unknown); `words` fill
+    placeholders only; one given as `{"en": ..., "zh": ...}` is said in the language of the sentence. `variant`
+    picks another wording of the same code. Raises KeyError for an unknown code.
     """
     entry = messages()[code]
     return {
@@ -61,7 +62,8 @@ def say(found: Finding, lang: str = "en") -> Finding:
     entry = messages()[found["code"]]
     if found.get("variant"):
         entry = entry["variants"][found["variant"]]
-    values = {**found["numbers"], **found["words"]}
+    given = {**found["numbers"], **found["words"]}
+    values = {key: value[lang] if isinstance(value, dict) else value for key, value in given.items()}
     wording, formatter = entry[lang], _Nullable(lang)
     said = {part: formatter.vformat(wording.get(part) or "", (), values) for part in ("sentence", "advice")}
     return {"code": found["code"], "status": found["status"], "numbers": found["numbers"], **said}

@@ -150,6 +150,15 @@ def run(command: list[str], *, limit_s: float, env: dict[str, str], folder: Path
     return code, seconds, _tail(Path(folder, "stdout")), _tail(Path(folder, "stderr"))
 
 
+def record(run: Any, table: str, what: str, outcome: Outcome) -> dict[str, Any]:
+    """Append how one measuring child ended to a table of a run (results.Run), and return it as a row to show."""
+    row = {"what": what, "status": outcome.status, "words": outcome.words, "seconds": round(outcome.seconds, 1)}
+    if "out of memory" in f"{outcome.error} {outcome.stderr}".lower() and outcome.status != "OK":
+        row["status"] = "OUT_OF_MEMORY"
+    run.append(table, row | {"stderr": outcome.stderr[-2000:] if outcome.status != "OK" else ""})
+    return row
+
+
 def _tail(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - KEPT_CHARACTERS))

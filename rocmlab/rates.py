@@ -21,11 +21,20 @@ def rates(record: dict[str, Any]) -> dict[str, Any]:
     given["ttft_s"] = ttft
     given["prompt_per_ttft_tok_s"] = prompt / ttft if is_number(prompt) and ttft else None
     given["tpot_ms"] = 1000 * decode_s / steps if decode_s and steps else None
-    given["decode_tok_s"] = (record.get("batch") or 1) * steps / decode_s if decode_s and steps else None
-    given["e2e_tok_s"] = (record.get("batch") or 1) * new / whole_s if is_number(new) and whole_s else None
+    later, whole = _written(record, steps, new)
+    given["decode_tok_s"] = later / decode_s if decode_s and later else None
+    given["e2e_tok_s"] = whole / whole_s if whole and whole_s else None
     for key in [k for k, v in given.items() if v is None]:
         given[f"{key}_reason"] = "the record lacks the times or token counts that this needs"
     return given
+
+
+def _written(record: dict[str, Any], steps: Any, new: Any) -> tuple[float | None, float | None]:
+    """Return the tokens after the first and all tokens of a batch; rows that ended early count what they wrote."""
+    rows, batch = record.get("row_tokens"), record.get("batch") or 1
+    if isinstance(rows, list) and rows and all(is_number(one) for one in rows):
+        return sum(max(0, one - 1) for one in rows), sum(rows)
+    return batch * steps if steps else None, batch * new if is_number(new) else None
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -6,6 +6,7 @@ while a clock ran, because steadiness alone proves nothing.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import random
@@ -125,6 +126,23 @@ def synchronise(device: str) -> None:
         import torch
 
         torch.cuda.synchronize(torch.device(device))
+
+
+def use(device: str) -> None:
+    """Make a GPU the current one: events and streams belong to the current device, whichever a tensor is on."""
+    if device != "cpu":
+        import torch
+
+        torch.cuda.set_device(torch.device(device))
+
+
+def release(device: str) -> None:
+    """Give memory that nothing uses any more back to the driver, so that the next attempt has all the room there is."""
+    gc.collect()
+    if device != "cpu":
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 def core() -> int | None:

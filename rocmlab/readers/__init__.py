@@ -26,6 +26,7 @@ MODULES = (
     "tools",
     "notebooks",
     "measurements",
+    "applications",
     "records",
     "logs",
     "unknown",

@@ -9,7 +9,7 @@ import math
 import statistics
 from typing import Any
 
-from rocmlab import rates, texts
+from rocmlab import batch_judges, drift, rates, texts
 from rocmlab.findings import finding
 from rocmlab.readers import Evidence, Reading
 
@@ -53,13 +53,14 @@ def _generation(record: dict[str, Any]) -> Reading:
 def _timings(record: dict[str, Any]) -> Reading:
     op = str(record.get("op") or "operator")
     if "calls" in record:
-        calls = [c for c in record.get("calls") or [] if isinstance(c, (int, float))]
+        calls = [c for c in record.get("calls") or [] if _is_number(c)]
         median = statistics.median(calls) if calls else None
         numbers: dict[str, Any] = {"calls": len(calls), "median_ms": median}
         if median is None:
             numbers["median_ms_reason"] = "the record holds no calls"
         headline = finding("SERIES_READ", op=op, count=len(calls), median=median, unit=record.get("unit") or "ms")
-        return Reading("timings", numbers=numbers, headline=headline)
+        drifting, found = drift.judge(calls, record.get("sensor"), op)
+        return Reading("timings", numbers=numbers | drifting, findings=found, headline=headline)
     numbers, found = rates.judge_gemm(record)
     words: dict[str, Any] = {"ms": numbers.get("median_ms"), "tflops": numbers.get("tflops")}
     words["pct"] = numbers.get("peak_pct")
@@ -94,6 +95,15 @@ def _greedy(record: dict[str, Any]) -> Reading:
     return Reading("greedy_check", numbers=numbers, findings=found)
 
 
+def _sweep(record: dict[str, Any]) -> Reading:
+    """Judge a sweep over batches; batches without a time are null with their reason."""
+    numbers, found = batch_judges.judge(record)
+    steps, failed = batch_judges.measured(record)
+    words: dict[str, Any] = {key: str(record.get(key) or "unknown") for key in ("model", "dtype")}
+    headline = finding("SWEEP_READ", batches=", ".join(map(str, sorted({*steps, *failed}))), **words)
+    return Reading("batch_sweep", numbers=numbers, findings=found, headline=headline)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -105,4 +115,5 @@ READERS = {
     "rocmlab-speedup-1": _speedup,
     "rocmlab-result-1": _result,
     "rocmlab-greedy-check-1": _greedy,
+    "rocmlab-batch-sweep-1": _sweep,
 }

@@ -75,7 +75,10 @@ def question(notebook: str) -> Text:
 # Which module speaks for which notebook; a notebook without one is still listed as not measured, with the reason.
 MODULES = {
     "01": "environment",
+    "02": "operators",
     "03": "generation",
+    "04": "prefill_decode",
+    "05": "batch_sweep",
     "07": "profiler",
     "08": "backends",
 }

@@ -1,0 +1,193 @@
+"""What bounds decode, as far as a sweep over batches can tell? Judges of notebook 05 and of sweep records, pure.
+
+`judge(record)` takes a sweep (rocmlab-batch-sweep-1) and gives BANDWIDTH_BOUND, FIXED_COST_PER_STEP or UNDECIDED. It
+never names host or launches as the cause: a sweep cannot see them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmlab import sweep
+from rocmlab.curves import bytes_a_token, interval
+from rocmlab.findings import Finding, finding
+from rocmlab.rates import is_number
+from rocmlab.speedup import FIRST_VISIT_TIMES
+from rocmlab.words import both
+
+BOUND_PCT = 60.0  # of the roof at batch 1: bandwidth-bound
+FAR_PCT = 30.0  # at most this, with a flat step: a fixed cost
+FLAT = 1.5  # times the step of batch 1
+LEAST_BATCH = 4  # a step that is flat up to 2 says nothing
+RISES = 1.25  # times the step of batch 1: from here on more rows cost time
+FREE = 1.1  # a second request that slows the first by less than a tenth costs nothing that anybody notices
+
+
+def numbers_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the flat numbers of a sweep: rate, GB/s and share of the roof at batch 1, growth, largest batch."""
+    steps, failed = measured(record)
+    largest = max(steps, default=None)
+    one, last = steps.get(1), steps.get(largest) if largest else None
+    moved = _moved(record)
+    roof = record.get("peak_gb_s") if is_number(record.get("peak_gb_s")) else None
+    launches = record.get("kernel_launches_per_step")
+    found: dict[str, Any] = {"decode_tok_s": 1000 / one if one else None, "decode_step_ms": one}
+    found["gb_s"] = moved / one / 1e6 if moved and one else None
+    found["roof_pct"] = 100 * found["gb_s"] / roof if found["gb_s"] and roof else None
+    found["roof_tok_s"] = 1e9 * roof / moved if roof and moved else None
+    if is_number(launches) and launches > 0:
+        found["us_per_launch"] = 1000 * one / launches if one else None
+    found["step_growth"] = last / one if one and last else None
+    found["largest_batch"] = largest
+    found["step_rises_from_batch"] = rises_from(steps)
+    if largest:
+        found[f"batch_{largest}_tok_s"] = 1000 * largest / steps[largest]
+    for batch, why in failed.items():
+        found |= {f"batch_{batch}_tok_s": None, f"batch_{batch}_tok_s_reason": why}
+    for key in [key for key, value in found.items() if value is None and f"{key}_reason" not in found]:
+        found[f"{key}_reason"] = REASONS.get(key, "the sweep lacks batch 1, or the bytes or roof that this needs")
+    return found
+
+
+REASONS = {"step_rises_from_batch": "the step never rises by a quarter over that of batch 1"}
+
+
+def measured(record: dict[str, Any]) -> tuple[dict[int, float], dict[int, str]]:
+    """Return ({batch: step in ms}, {batch: why it has none})."""
+    steps, failed = {}, {}
+    for item in record.get("items") or []:
+        if not isinstance(item, dict) or not is_number(item.get("batch")):
+            continue
+        step = item.get("decode_step_ms")
+        if is_number(step) and step > 0:
+            steps[int(item["batch"])] = float(step)
+        else:
+            failed[int(item["batch"])] = str(item.get("error") or "no time was recorded")
+    return dict(sorted(steps.items())), dict(sorted(failed.items()))
+
+
+def _moved(record: dict[str, Any]) -> float | None:
+    """Bytes of a step at batch 1: weights, and where the record tells it, the cache halfway through the text."""
+    context = (record.get("prompt_tokens") or 0) + (record.get("new_tokens_each") or 0) / 2
+    return bytes_a_token(record, context)
+
+
+def rises_from(steps: dict[int, float]) -> int | None:
+    """Return the smallest batch from which on every step takes over a quarter longer than at batch 1; None: never."""
+    if 1 not in steps:
+        return None
+    found = None
+    for batch in sorted(steps, reverse=True):
+        if steps[batch] <= RISES * steps[1]:
+            break
+        found = batch
+    return found
+
+
+def judge(record: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+    """Return (numbers, findings): the verdict, a rate that cannot be, and the batches that did not fit."""
+    numbers = numbers_of(record)
+    _, failed = measured(record)
+    found = [_verdict(record, numbers)]
+    share = numbers["roof_pct"]
+    if share is not None and share > (105 if record.get("roof") == "measured" else 100):
+        found = [_too_fast(record, numbers)]
+    return numbers, found + _limit(record, failed)
+
+
+def _too_fast(record: dict[str, Any], numbers: dict[str, Any]) -> Finding:
+    given = {key: numbers[key] for key in ("decode_step_ms", "gb_s", "roof_pct")}
+    return finding("IMPOSSIBLE_RATE", numbers=given, variant="bandwidth", **_roof(record))
+
+
+def _roof(record: dict[str, Any]) -> dict[str, Any]:
+    kind = "roof_measured" if record.get("roof") == "measured" else "roof_stated"
+    return {"roof": record.get("peak_gb_s"), "kind": both(kind)}
+
+
+def _verdict(record: dict[str, Any], numbers: dict[str, Any]) -> Finding:
+    share, growth, largest = numbers["roof_pct"], numbers["step_growth"], numbers["largest_batch"]
+    code, variant = _decide(share, growth, largest)
+    keys = ("decode_tok_s", "gb_s", "roof_pct", "roof_tok_s", "step_growth", "largest_batch")
+    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, **_roof(record))
+
+
+def _decide(share: float | None, growth: float | None, largest: int | None) -> tuple[str, str | None]:
+    """Return (code, variant): near the roof at batch 1, far below it with a flat step, or neither."""
+    if share is not None and share >= BOUND_PCT:
+        return "BANDWIDTH_BOUND", None
+    if growth is None or largest is None:
+        return "UNDECIDED", "no_batch_1"
+    if share is None:
+        return "UNDECIDED", "no_roof"
+    if largest < LEAST_BATCH:
+        return "UNDECIDED", "short"
+    if growth > FLAT:
+        return "UNDECIDED", "rises"
+    return ("FIXED_COST_PER_STEP", None) if share <= FAR_PCT else ("UNDECIDED", "between")
+
+
+def _limit(record: dict[str, Any], failed: dict[int, str]) -> list[Finding]:
+    """Name the batches without room, and explain the first: asked, free, held, reserved but unused."""
+    short = [batch for batch, why in failed.items() if "memory" in why.lower() or "not tried" in why]
+    other = {batch: why for batch, why in failed.items() if batch not in short}
+    found = []
+    if other:
+        first = next(iter(other))
+        found.append(finding("BATCH_FAILED", batch=first, words=other[first].splitlines()[0][:160]))
+    if not short:
+        return found
+    items_ = [i for i in record["items"] if isinstance(i, dict) and i.get("batch") == short[0]]
+    memory = (items_[0].get("memory") if items_ else None) or {}
+    parts = {key: memory.get(key) for key in ("asked_gib", "free_gib", "allocated_gib", "reserved_unused_gib")}
+    asked, free, unused = (parts[key] for key in ("asked_gib", "free_gib", "reserved_unused_gib"))
+    variant = None
+    if asked is not None and free is not None:
+        variant = "host" if unused is None else "short" if free + unused < asked else "fragmented"
+    given = {key: value for key, value in parts.items() if variant and value is not None}
+    listed = ", ".join(str(batch) for batch in short)
+    return [*found, finding("BATCH_LIMIT", numbers=given, variant=variant, batch=short[0], batches=listed)]
+
+
+def second_request(record: dict[str, Any]) -> Finding | None:
+    """Say in a user's words what a second request at the same time would cost; None without batch 1 and another."""
+    steps, _ = measured(record)
+    more = [batch for batch in steps if batch > 1]
+    if 1 not in steps or not more:
+        return None
+    batch = more[0]
+    ratio = steps[batch] / steps[1]
+    variant = "free" if ratio <= FREE else "cheap" if ratio < (1 + batch) / 2 else "dear"
+    free_to = max((b for b in steps if steps[b] <= RISES * steps[1]), default=1)
+    given = {"batch": batch, "slower_pct": 100 * (ratio - 1), "throughput_ratio": batch / ratio}
+    return finding("SECOND_REQUEST", numbers=given, variant=variant, up_to=free_to)
+
+
+def judge_padding(rows: list[dict[str, Any]]) -> list[Finding]:
+    """Say what padding costs: the step of a padded batch against that of the same batch of equal lengths."""
+    frame = sweep.passes(rows)
+    for item in sweep.items(rows):
+        plain, padded = (interval(sweep.of(frame, item | {"padded": kind})["decode_step_ms"]) for kind in (False, True))
+        if not item["padded"] or not plain or not padded:
+            continue
+        real = sweep.of(frame, item)["real_prompt_tokens"].iloc[0]
+        given = {"padded_step_ms": padded.median, "equal_step_ms": plain.median}
+        given["padded_share_pct"] = 100 * (1 - real / (item["batch"] * item["context"]))
+        words = {"batch": item["batch"], "extra": 100 * (padded.median / plain.median - 1)}
+        variant = None if padded.low > plain.high else "same"
+        return [finding("PADDING", numbers=given, variant=variant, **words)]
+    return []
+
+
+def judge_first_pass(rows: list[dict[str, Any]], side: str) -> list[Finding]:
+    """Say it when the first pass over (batch, length) pairs is slower than the later ones: work done once a shape."""
+    first, steady = sweep.passes(rows, "first"), sweep.passes(rows)
+    both_ = first.merge(steady.groupby(["context", "batch", "padded"], as_index=False)["decode_step_ms"].median(),
+                        on=["context", "batch", "padded"], suffixes=("", "_usual"))  # fmt: skip
+    if both_.empty:
+        return []
+    new, usual = float(both_["decode_step_ms"].median()), float(both_["decode_step_ms_usual"].median())
+    if new <= FIRST_VISIT_TIMES * usual:
+        return []
+    given = {"first_pass_step_ms": new, "steady_step_ms": usual}
+    return [finding("FIRST_VISIT_SLOW", numbers=given, side=side, first=new, usual=usual, extra=new - usual)]

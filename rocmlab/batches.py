@@ -1,0 +1,166 @@
+"""How does a decode step change with the batch? Measured in child processes for notebook 05.
+
+`study(run, ...)` hands a list of items (context x batch) to `measure`; an item that ends the process (killed, crashed,
+hung) becomes a row, and a fresh process goes on behind it. Out of memory is a row as well, never the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+from rocmlab import decode, isolate, lengths, models, timing
+from rocmlab.results import Run
+
+SCHEMA = "rocmlab-batch-sweep-1"
+CPU_FREE_SHARE = 0.5  # of the machine's free memory that a batch on the CPU may take: beyond, the system kills programs
+PADDED = (1.0, 0.75, 0.5, 0.25)  # lengths of neighbouring rows in the padded batch, as shares of the context
+COPIES = 2  # of the cache while it grows by one position: the old one and the new one
+
+
+def items(batches: list[int], contexts: list[int]) -> list[dict[str, Any]]:
+    """Return what is measured, small first: every batch at every context, and one padded batch at each context."""
+    found = []
+    for context in contexts:
+        found += [{"context": context, "batch": batch, "padded": False} for batch in sorted(batches)]
+        middle = sorted(batches)[len(batches) // 2]
+        found.append({"context": context, "batch": middle, "padded": True})
+    return [one for one in found if not (one["padded"] and one["batch"] == 1)]
+
+
+def study(
+    run: Run, model: str, arm: dict[str, str], plan: list[dict[str, Any]], *, steps: int, passes: int, limit_s: float,
+    **facts: Any,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Measure every item, in as many processes as it takes; return how each process ended.
+
+    `facts` (arch, peak_gb_s) are written into every row. `limit_s` bounds all of it.
+    """
+    ended: list[dict[str, Any]] = []
+    left, deadline = list(plan), time.monotonic() + limit_s
+    while left and deadline - time.monotonic() > 1:
+        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": len(ended)}
+        given |= {"model": model, "arm": arm, "plan": left, "steps": steps, "passes": passes, "facts": facts}
+        outcome = isolate.call("rocmlab.batches:measure", given, limit_s=deadline - time.monotonic())
+        ended.append(isolate.record(run, "batches_ended", f"batches, process {len(ended)}", outcome))
+        done = sum(row.get("kind") == "done" and row["process"] == len(ended) - 1 for row in run.rows("batches"))
+        if outcome.status == "OK" or done == len(left):
+            break
+        if done == 0 and outcome.status == "ERROR":
+            break  # the model cannot be loaded, or the program is wrong: the next process would end the same way
+        run.append("batches", _lost(left[done], len(ended) - 1, outcome.words, facts))
+        left = without_larger(left[done + 1 :], left[done])
+    return ended
+
+
+def _lost(item: dict[str, Any], process: int, words: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": "item",
+        **item,
+        **facts,
+        "process": process,
+        "error": f"the process ended: {words}",
+    }
+
+
+def without_larger(left: list[dict[str, Any]], failed: dict[str, Any]) -> list[dict[str, Any]]:
+    """Drop what is larger than an item that failed: as many rows or more at the same context or a longer one."""
+    return [one for one in left if one["context"] < failed["context"] or one["batch"] < failed["batch"]]
+
+
+def measure(
+    run_dir: str, notebook: str, attempt: str, process: int, model: str, arm: dict[str, str],
+    plan: list[dict[str, Any]], steps: int, passes: int, facts: dict[str, Any],
+) -> None:  # fmt: skip
+    """Measure items in their order; each pass is a row, and a row of kind `done` closes each item."""
+    timing.use(arm["device"])
+    run, loaded = Run(Path(run_dir), notebook, attempt), models.load(model, arm["device"], arm["dtype"])
+    head = lengths.header(loaded, arm, process) | facts | {"schema": SCHEMA, "new_tokens_each": steps}
+    failed: list[dict[str, Any]] = []
+    decode.write(loaded.model, arm["device"], decode.random_prompts(99, [lengths.COLD_LENGTH]), lengths.COLD_TOKENS)
+    for item in plan:
+        mark = head | {"kind": "item"} | item | {"prompt_tokens": item["context"]}
+        smaller = next((one for one in failed if not without_larger([item], one)), None)
+        if smaller:
+            run.append("batches", mark | {"error": f"not tried: batch {smaller['batch']} did not fit before"})
+        elif not _item(run, mark, loaded, item, steps, passes):
+            failed.append(item)
+            timing.release(arm["device"])
+        run.append("batches", {"kind": "done", "process": process, **item})
+
+
+def _item(run: Run, mark: dict[str, Any], loaded: models.Loaded, item: dict[str, Any], steps: int, passes: int) -> bool:
+    """Measure one batch; return False after recording that it does not fit into memory."""
+    short = _too_large(loaded, item, steps) if mark["device"] == "cpu" else None
+    if short:
+        run.append("batches", mark | short)
+        return False
+    try:
+        _passes(run, mark, loaded, item, steps, passes)
+    except RuntimeError as error:
+        if not decode.is_out_of_memory(error):
+            raise
+        memory = decode.memory_state(mark["device"], error)
+        run.append("batches", mark | {"error": f"out of memory: {error}"[:1000], "memory": memory})
+        return False
+    return True
+
+
+def prompts_of(item: dict[str, Any], vocabulary: int) -> list[list[int]]:
+    """Return the prompts of an item: all as long as the context, or of unequal lengths in the padded one."""
+    shares = PADDED if item["padded"] else (1.0,)
+    lengths_ = [max(1, int(item["context"] * shares[row % len(shares)])) for row in range(item["batch"])]
+    return decode.random_prompts(vocabulary, lengths_, seed=item["context"])
+
+
+def _passes(
+    run: Run, mark: dict[str, Any], loaded: models.Loaded, item: dict[str, Any], steps: int, passes: int
+) -> None:
+    """Prefill once, take the same steps again and again; the first pass visits each length for the first time."""
+    import torch
+
+    device, prompts = mark["device"], prompts_of(item, loaded.model.config.vocab_size)
+    ids, mask = decode.padded(prompts, device)
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats(device)
+    with torch.inference_mode(), timing.OtherWork() as others:
+        timing.synchronise(device)
+        began = time.perf_counter()
+        logits, state = decode.prefill(loaded.model, ids, mask)
+        timing.synchronise(device)
+        filled_ms = 1000 * (time.perf_counter() - began)
+        decode.choose(state, logits)
+        del logits
+        first = state.token
+        for number in range(passes + 1):
+            row = mark | {"pass": number, "visit": "steady" if number else "first", "prefill_ms": filled_ms}
+            row["real_prompt_tokens"] = sum(len(one) for one in prompts)
+            run.append("batches", row | _steps(loaded.model, state, device, steps))
+            decode.back(state, steps)
+            state.token = first
+    peak = torch.cuda.max_memory_allocated(device) if device != "cpu" else None
+    run.append("batches", mark | {"kind": "conditions", "others_cpu_pct": others.pct, "peak_device_bytes": peak})
+
+
+def _steps(model: Any, state: decode.State, device: str, steps: int) -> dict[str, Any]:
+    """Take steps with a stamp each; return the time of each in ms."""
+    timing.synchronise(device)
+    stamps = [time.perf_counter(), *decode.steps(model, state, steps)]
+    each = [1000 * (late - early) for early, late in itertools.pairwise(stamps)]
+    return {"step_ms": each, "decode_step_ms": sum(each) / steps}
+
+
+def _too_large(loaded: models.Loaded, item: dict[str, Any], steps: int) -> dict[str, Any] | None:
+    """Return the error of a batch that would take over half of the machine's free memory; there the system would not
+    refuse, it would kill programs."""
+    free = timing.load()["memory_free_bytes"]
+    positions = item["batch"] * (item["context"] + steps)
+    need = COPIES * models.kv_bytes_a_position(loaded.model) * positions
+    need += 4 * item["batch"] * loaded.model.config.vocab_size + 40 * positions * loaded.model.config.hidden_size
+    if need <= CPU_FREE_SHARE * free:
+        return None
+    memory = {"asked_gib": need / 2**30, "free_gib": free / 2**30}
+    return {"error": "out of memory: not tried, it would take over half of the free memory", "memory": memory}

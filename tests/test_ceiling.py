@@ -1,4 +1,4 @@
-"""The bandwidth ceiling from rows of known rates; a spill, an impossible rate and a cache planted; one real measurement."""
+"""The ceiling from rows of known rates; a spill, an impossible rate and a cache planted; one real measurement."""
 
 import pytest
 import sweeps

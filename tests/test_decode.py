@@ -103,7 +103,7 @@ def test_work_is_queued_between_the_model_and_its_token(tiny):
     with torch.inference_mode():
         logits, state = decode.prefill(tiny.model, *decode.padded([PROMPTS[0]], "cpu"))
         decode.choose(state, logits)
-        decode.steps(tiny.model, state, 3, work=lambda: done.append(state.cache.get_seq_length()))
+        decode.steps(tiny.model, state, 3, work=lambda: done.append(next(iter(state.past.values())).get_seq_length()))
     assert done == [9, 10, 11]
 
 
@@ -156,7 +156,9 @@ def test_generate_stands_beside_the_loop_interleaved_and_writes_the_same(study):
 
 def test_stamps_are_compared_in_turns_on_the_same_steps(study):
     _, _, rows = study
-    assert [(r["case"], r["stamped"]) for r in rows] == [("as_it_is", s) for s in (True, False, False, True, True, False)]
+    assert [(r["case"], r["stamped"]) for r in rows] == [
+        ("as_it_is", s) for s in (True, False, False, True, True, False)
+    ]
     assert all(0 < r["first_queued_ms"] <= r["ms"] and r["steps"] == 2 for r in rows)
 
 

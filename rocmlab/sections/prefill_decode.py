@@ -138,7 +138,9 @@ def prefill_lines(rows: list[dict[str, Any]], table: pd.DataFrame) -> pd.DataFra
     found = []
     for line in table.to_dict("records"):
         if isinstance(line["prefill_ms"], Interval):
-            found.append(_point("prompt", line["length_tokens"], f"{_who(rows)}, prefill", "time_ms", line["prefill_ms"]))
+            found.append(
+                _point("prompt", line["length_tokens"], f"{_who(rows)}, prefill", "time_ms", line["prefill_ms"])
+            )
     for line in curves.by_visit(rows).to_dict("records"):
         found.append(_point("prompt", line["length_tokens"], "TTFT, first visit", "time_ms", line["ttft_first_ms"]))
     return pd.DataFrame(found)

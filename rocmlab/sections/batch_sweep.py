@@ -35,7 +35,7 @@ def section(run: Path) -> Section:
     foot = footer(run, rows, batch=None)
     drawn = lines(table, rows)
     if len(drawn):
-        made.figures = [_figure("throughput", drawn, "decode_tok_s", foot), _figure("step", drawn, "step_ms", foot)]
+        made.figures = [_figure("throughput", drawn, "decode_tok_s", foot), _figure("batch_step", drawn, "step_ms", foot)]
     return made
 
 

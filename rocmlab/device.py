@@ -28,8 +28,8 @@ CHECK_LIMIT_S = 9  # the same in `rocmlab check`, which must answer within 15 s 
 MACHINE_LIMIT_S = 10
 LEAST_S = 2  # a further launch with less time than this would only be cut short
 RECORDED = re.compile(
-    r"^(HIP|HSA|ROCR|ROCM|MIOPEN|ROCBLAS|HIPBLASLT|TENSILE|PYTORCH|TORCH|TRITON|OMP|MKL|CUDA|NVIDIA|AMD|GPU)_|"
-    r"^(GPU_DEVICE_ORDINAL|LD_LIBRARY_PATH|LD_PRELOAD)$"
+    r"^(HIP|HSA|ROCR|ROCM|MIOPEN|ROCBLAS|HIPBLASLT|TENSILE|PYTORCH|TORCH|TRITON|OMP|MKL|CUDA|AMD|GPU)_|"
+    r"^(TORCHINDUCTOR_\w+|GPU_DEVICE_ORDINAL|NVIDIA_(VISIBLE_DEVICES|TF32_OVERRIDE)|LD_LIBRARY_PATH|LD_PRELOAD)$"
 )
 PACKAGES = re.compile(
     r"^(torch|torchvision|torchaudio|triton|pytorch-triton.*|transformers|tokenizers|papermill|nbclient|nbconvert|pandas|"

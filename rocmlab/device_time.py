@@ -13,7 +13,8 @@ import numpy as np
 from rocmlab import idle, kernels
 from rocmlab.readers import traces
 from rocmlab.readers.traces import TICKS
-from rocmlab.timeline import Timeline, Window, rank, share, us
+from rocmlab.ticks import rank, share, us
+from rocmlab.timeline import Timeline, Window
 
 TOP = 10
 

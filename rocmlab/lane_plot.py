@@ -49,6 +49,9 @@ def draw(lanes: dict[str, Any]) -> Any:
     above.axvspan(begin / 1000, end / 1000, facecolor="none", edgecolor=plots.INK, linewidth=0.8)
     _exact(below, {**lanes, "host": lanes["host_part"]}, shown, begin, end)
     present = {item[2] for lane in ("host_part", "launches", "device") for item in lanes[lane]}
+    present |= {
+        kind for kind, shares in zip(KINDS["host"], zip(*lanes["host"], strict=True), strict=True) if any(shares)
+    }
     handles = [Patch(color=COLOURS[kind], label=NAMES[kind]) for kind in COLOURS if kind in present]
     figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=8.5)
     return figure

@@ -14,22 +14,17 @@ from rocmlab import calls
 from rocmlab.host import ACTIVITY
 from rocmlab.readers import traces
 from rocmlab.readers.traces import TICKS
-from rocmlab.timeline import Timeline, Window, rank, share, us
+from rocmlab.ticks import rank, share, us
+from rocmlab.timeline import Timeline, Window
 
 COLD = 1000 * TICKS  # a launch call over 1 ms loads code
 LOOK_BACK = 4096  # host events searched for the operator around a call
 WORKING = tuple(ACTIVITY[name] for name in ("launch_api", "copy_api", "sync_api"))
 
 
-def starting(line: Timeline, rows: np.ndarray, window: Window) -> np.ndarray:
-    """Return those of some rows, sorted by start, that start in the window."""
-    starts = line.trace.start[rows]
-    return rows[np.searchsorted(starts, window.begin) : np.searchsorted(starts, window.end)]
-
-
 def main_thread(line: Timeline, window: Window) -> int | None:
     """Return the thread with most launch calls in the window, the earlier one of two equals."""
-    threads = line.trace.thread[starting(line, line.launches, window)].tolist()
+    threads = line.trace.thread[line.starting(line.launches, window)].tolist()
     return Counter(threads).most_common(1)[0][0] if threads else None
 
 
@@ -55,7 +50,7 @@ def delays(line: Timeline, events: np.ndarray) -> dict[str, Any]:
 
 def cold_ticks(line: Timeline, window: Window) -> int:
     """Return the time of launch calls so long that they loaded code; graph launches are long by nature."""
-    rows = np.setdiff1d(starting(line, line.launches, window), line.graph_launches)
+    rows = np.setdiff1d(line.starting(line.launches, window), line.graph_launches)
     lengths = line.trace.end[rows] - line.trace.start[rows]
     return int(lengths[lengths > COLD].sum())
 
@@ -63,7 +58,7 @@ def cold_ticks(line: Timeline, window: Window) -> int:
 def launches(line: Timeline, window: Window, main: int | None) -> dict[str, Any]:
     """Launch calls that start in the window: number, cost, rate on the main thread, cold ones, graphs."""
     trace = line.trace
-    rows = starting(line, line.launches, window)
+    rows = line.starting(line.launches, window)
     lengths = trace.end[rows] - trace.start[rows]
     graph = np.isin(rows, line.graph_launches)
     cold = lengths[~graph & (lengths > COLD)]
@@ -91,7 +86,7 @@ def replays(line: Timeline, window: Window) -> dict[str, int]:
 
     A replay without any device event counts where another one has some: parts were not recorded, or came late.
     """
-    trace, rows = line.trace, starting(line, line.graph_launches, window)
+    trace, rows = line.trace, line.starting(line.graph_launches, window)
     events = np.flatnonzero(np.isin(line.call, rows))
     found, first, counts = np.unique(line.call[events], return_index=True, return_counts=True)
     sizes: dict[str, list[int]] = {}
@@ -126,13 +121,13 @@ def queue(line: Timeline, window: Window, events: np.ndarray) -> dict[str, Any]:
 def syncs(line: Timeline, window: Window, events: np.ndarray) -> dict[str, Any]:
     """Calls that wait for the device, operators that force one, copies by direction, allocations (M10)."""
     trace = line.trace
-    rows = starting(line, line.kind("sync_api"), window)
+    rows = line.starting(line.kind("sync_api"), window)
     names: dict[str, dict[str, Any]] = {}
     for row in rows.tolist():
         entry = names.setdefault(trace.called(row), {"n": 0, "us": 0})
         entry["n"] += 1
         entry["us"] += int(trace.end[row] - trace.start[row])
-    operators = Counter(trace.called(row) for row in starting(line, line.sync_operators, window))
+    operators = Counter(trace.called(row) for row in line.starting(line.sync_operators, window))
     directions, mislabelled = _copies(line, events)
     return {
         "calls": len(rows),
@@ -141,7 +136,7 @@ def syncs(line: Timeline, window: Window, events: np.ndarray) -> dict[str, Any]:
         "sync_ops": dict(operators),
         "copies": directions,
         "mislabelled_copies": mislabelled,
-        "alloc_calls": len(starting(line, line.kind("alloc_api"), window)),
+        "alloc_calls": len(line.starting(line.kind("alloc_api"), window)),
     }
 
 
@@ -159,7 +154,7 @@ def waits(line: Timeline, window: Window) -> list[dict[str, Any]]:
     """Return the sync calls of the window with the operator and, where stacks were recorded, the frame behind them,
     summed by these three and the costliest first: `{call, operator, frame, n, us}`."""
     found: dict[tuple[str, str | None, str | None], list[int]] = {}
-    for row in starting(line, line.kind("sync_api"), window).tolist():
+    for row in line.starting(line.kind("sync_api"), window).tolist():
         key = (line.trace.called(row), *_behind(line, row))
         found.setdefault(key, []).append(int(line.trace.end[row] - line.trace.start[row]))
     rows = [
@@ -187,7 +182,7 @@ def idle_operators(line: Timeline, window: Window) -> dict[str, dict[str, Any]]:
     """Leaf aten operators that started nothing on the device, views and allocations left out: CPU tensors (M12)."""
     trace = line.trace
     found: dict[str, list[int]] = {}
-    for row in starting(line, leaf_operators(line), window).tolist():
+    for row in line.starting(leaf_operators(line), window).tolist():
         found.setdefault(trace.called(row), []).append(int(trace.end[row] - trace.start[row]))
     rows = {name: {"n": len(lengths), "us": us(sum(lengths))} for name, lengths in found.items()}
     return dict(sorted(rows.items(), key=lambda item: -item[1]["us"]))

@@ -13,6 +13,7 @@ import re
 import sys
 import time
 import urllib.request
+import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"model_type": "llama", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128}
     | {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True},
 }
+
+warnings.filterwarnings("ignore", message="IProgress not found")  # a progress bar that no page could show anyway
 
 PROMPTS = {
     "short_factual": "Which planet of the solar system has the most moons, and about how many are known?",

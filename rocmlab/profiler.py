@@ -19,7 +19,8 @@ from rocmlab import device_time, idle, launches, trace_judge
 from rocmlab.calls import ACTIVITIES
 from rocmlab.readers import traces
 from rocmlab.readers.traces import Trace
-from rocmlab.timeline import STEPS, Timeline, Window, share, us
+from rocmlab.ticks import share, us
+from rocmlab.timeline import STEPS, Timeline, Window
 
 CATEGORIES = {
     "op": (traces.OP,),
@@ -94,8 +95,8 @@ def _window(line: Timeline, window: Window | None) -> dict[str, Any] | None:
 
 def host_only(line: Timeline, window: Window) -> dict[str, Any]:
     """Return what a trace without device events can say: the host's time and its operators."""
-    operators = launches.starting(line, line.trace.of(traces.OP), window)
-    named = Counter(line.trace.called(row) for row in launches.starting(line, line.sync_operators, window))
+    operators = line.starting(line.trace.of(traces.OP), window)
+    named = Counter(line.trace.called(row) for row in line.starting(line.sync_operators, window))
     return {
         "host_exclusive_pct": _host(line, window, line.busiest_thread),
         "sync": {"sync_ops": dict(named)},
@@ -186,13 +187,13 @@ def _step(line: Timeline, row: int) -> dict[str, Any]:
     window = Window("step", int(trace.start[row]), int(trace.end[row]))
     found: dict[str, Any] = {"name": trace.called(row), "wall_us": us(window.length)}
     process = line.processes == line.processes[trace.thread[row]]
-    operators = launches.starting(line, line.operators, window)
+    operators = line.starting(line.operators, window)
     found["aten_ops"] = int(process[trace.thread[operators]].sum())
     if not len(line.rows):
         return found
     events = line.begun(window)
     events = events[process[trace.thread[line.call[events]]]]
-    waits = launches.starting(line, line.kind("sync_api"), window)
+    waits = line.starting(line.kind("sync_api"), window)
     spill = int(line.end[events].max()) - window.end if len(events) else 0
     found |= {
         "device_events": len(events),

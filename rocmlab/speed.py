@@ -1,7 +1,7 @@
 """What do the generation records say? Pure: rows of `generation` in, tables out.
 
-`table(rows)` gives one line a generation; `by_prompt`, `measures`, `by_visit`, `by_process` and `by_dtype` the tables of
-notebook 03. Decode rate, time to first token and end-to-end rate are three columns and never mixed.
+`table(rows)` gives one line a generation; `by_prompt`, `measures`, `by_visit`, `by_process` and `by_dtype` the tables
+of notebook 03. Decode rate, time to first token and end-to-end rate are three columns and never mixed.
 """
 
 from __future__ import annotations

@@ -104,15 +104,18 @@ def judge_prompts(frame: pd.DataFrame) -> list[Finding]:
         medians = [float(g.median()) for g in groups if len(g)]
         if len(medians) < 2:
             continue
+        repeated = all(len(g) > 1 for g in groups)
         spread = 100 * (max(medians) - min(medians)) / statistics.median(medians)
         inside = max(100 * (float(g.max()) - float(g.min())) / float(g.median()) for g in groups if len(g))
         if spread <= PROMPT_SAME_PCT:
             code = "PROMPT_NO_EFFECT"
         else:
-            code = "PROMPT_MATTERS" if inside < spread else "PROMPT_UNDECIDED"
+            code = "PROMPT_MATTERS" if repeated and inside < spread else "PROMPT_UNDECIDED"
         numbers = {f"{arm}_prompt_spread_pct": spread, f"{arm}_within_prompt_pct": inside}
         side = "CPU" if arm == "cpu" else "GPU"
-        found.append(finding(code, numbers=numbers, side=side, spread=spread, inside=inside, count=len(medians)))
+        variant = "once" if code == "PROMPT_UNDECIDED" and not repeated else None
+        words = {"side": side, "spread": spread, "inside": inside, "count": len(medians)}
+        found.append(finding(code, numbers=numbers, variant=variant, **words))
     return found
 
 

@@ -73,6 +73,14 @@ def _numeric(column: pd.Series) -> bool:
     return bool(present) and all(isinstance(v, (numbers.Real, Interval)) and not isinstance(v, bool) for v in present)
 
 
+def _ends(value: Interval, lang: str) -> str:
+    """Return what stands small beside a median: its interval, the range of too few samples, or that there is one."""
+    if value.n == 1:
+        return "n = 1"
+    ends = f"{_shown(value.low)}–{_shown(value.high)}"
+    return ends if value.enough else f"{words.word('range', lang)} {ends}"
+
+
 def _missing(value: Any) -> bool:
     return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
 
@@ -90,10 +98,7 @@ def _cell(row: dict[Any, Any], column: Any, is_number: bool, lang: str) -> Cell:
     if isinstance(value, bool):
         return Cell(words.word("is_true" if value else "is_false", lang))
     if isinstance(value, Interval):
-        ends = f"{_shown(value.low)}–{_shown(value.high)}"
-        return Cell(
-            _shown(value.median), ends if value.enough else f"{words.word('range', lang)} {ends}", is_number=is_number
-        )
+        return Cell(_shown(value.median), _ends(value, lang), is_number=is_number)
     if not isinstance(value, numbers.Real):
         return Cell(words.pick(value, lang))
     low, high = row.get(f"{column}_low"), row.get(f"{column}_high")

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -53,23 +52,6 @@ class Window:
         return self.label or self.mode
 
 
-def us(ticks: Any) -> float:
-    """Return microseconds, to the nanosecond."""
-    return round(float(ticks) / TICKS, 3)
-
-
-def share(part: Any, whole: Any) -> float:
-    """Return a percentage; 0 of nothing."""
-    return round(100 * float(part) / float(whole), 3) if whole else 0.0
-
-
-def rank(values: np.ndarray, q: float) -> float | None:
-    """Return the nearest-rank quantile in microseconds: a value that was measured; None of nothing."""
-    if not len(values):
-        return None
-    return us(np.sort(values)[max(math.ceil(q * len(values)) - 1, 0)])
-
-
 class Timeline:
     """One device of a trace: its events by start, and the calls that launched them.
 
@@ -91,6 +73,7 @@ class Timeline:
         self.kernel = trace.cat[self.rows] == traces.KERNEL
         self.calls = trace.of(traces.CALL)
         self.call_kind = _kinds(trace, self.calls)
+        self._of_kind: dict[str, np.ndarray] = {}
         self.launches = self.kind("launch_api")
         self.graph_launches = _named(trace, self.launches, calls.is_graph)
         self._link()
@@ -126,9 +109,16 @@ class Timeline:
         first, last = np.searchsorted(self._calls_by_start, (window.begin, window.end))
         return np.sort(self._by_call_start[first:last])
 
+    def starting(self, rows: np.ndarray, window: Window) -> np.ndarray:
+        """Return those of some sorted rows that start in the window."""
+        first, last = np.searchsorted(self.trace.start, (window.begin, window.end))
+        return rows[np.searchsorted(rows, first) : np.searchsorted(rows, last)]
+
     def kind(self, activity: str) -> np.ndarray:
         """Return the rows of host calls of one activity, such as "sync_api", by start."""
-        return self.calls[self.call_kind == ACTIVITY[activity]]
+        if activity not in self._of_kind:
+            self._of_kind[activity] = self.calls[self.call_kind == ACTIVITY[activity]]
+        return self._of_kind[activity]
 
     def thread_rows(self, thread: int) -> np.ndarray:
         """Return the rows of a host thread's events, by start, longest first."""

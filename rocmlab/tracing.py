@@ -2,7 +2,7 @@
 
 `probe(run, device)` asks in a child process; `study(run, model, device, dtype, ...)` measures in another: the same
 decode steps clean, between device events, and under torch.profiler, each an arm of its own. Rows go to the table
-"profiler", the trace to `traces/`. `rocprofv3(...)` runs the same steps under that tool where it is installed.
+"profiler", the trace to `traces/`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,21 @@ from __future__ import annotations
 import contextlib
 import gzip
 import inspect
-import itertools
 import re
-import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from rocmlab import isolate, launches, models, profiler, results, timing, trace_judge
-from rocmlab.calls import ACTIVITIES
-from rocmlab.host import ACTIVITY, Clock
+from rocmlab import isolate, lanes, models, profiler, results, timing, trace_judge
 from rocmlab.readers import traces
 from rocmlab.results import Run
-from rocmlab.timeline import Timeline, Window, us
+from rocmlab.timeline import Timeline
 
 TABLE = "profiler"
 TRACE = "07_decode.json.gz"
 PROBE_LIMIT_S = 120
-PARTS = 360  # equal parts of a step in its figure, two pixels each
 TOP = 10
 # What a trace says about the machine it came from, in its header.
 PERSONAL = re.compile(r'"(host_name|trace_id|traceName)"\s*:\s*"(?:[^"\\]|\\.)*"')
@@ -236,101 +228,4 @@ def operators(prof: Any) -> list[dict[str, Any]]:
 def summary(path: Path) -> dict[str, Any]:
     """Return the metrics of a trace and the lanes of its middle decode step."""
     trace = traces.load(path)
-    return {"metrics": profiler.measure(trace), "lanes": lanes(trace)}
-
-
-# ---- one step as lanes
-
-
-GROUPS = {"aten": "operator", "launch_api": "launch", "sync_api": "wait"}
-KINDS = {traces.KERNEL: "kernel", traces.COPY: "copy", traces.FILL: "copy"}
-
-
-def lanes(trace: traces.Trace) -> dict[str, Any] | None:
-    """Return the decode step of median length as lanes: `{name, wall_us, part, host, host_part, launches, device}`.
-
-    Lanes are lists of [begin_us, end_us, what] from the step's begin: what the step's thread did, in shares of 360
-    equal parts of the step ([operator, launch, wait, other]) and exactly for `part`, the stretch around the middle
-    kernel that the figure magnifies; launch calls; kernels and copies. None without an annotated decode step.
-    """
-    line = Timeline(trace)
-    rows = line.marked("token")
-    if not len(rows):
-        return None
-    lengths = trace.end[rows] - trace.start[rows]
-    row = int(rows[lengths.argsort()[len(rows) // 2]])
-    window = Window("step", int(trace.start[row]), int(trace.end[row]))
-    events, called = line.inside(window), launches.starting(line, line.launches, window)
-    part, clock = _part(line, window, events), line.clock(int(trace.thread[row]))
-    since = window.begin
-    return {
-        "name": trace.called(row),
-        "wall_us": us(window.length),
-        "part": [us(part.begin - since), us(part.end - since)],
-        "host": _shares(clock, window),
-        "host_part": [[us(b - since), us(e - since), _group(a)] for b, e, a in clock.segments(part.begin, part.end)],
-        "launches": [[us(trace.start[c] - since), us(trace.end[c] - since), "launch"] for c in called],
-        "device": [
-            [us(line.start[e] - since), us(line.end[e] - since), KINDS[int(trace.cat[line.rows[e]])]] for e in events
-        ],
-    }
-
-
-def _group(activity: int) -> str:
-    return GROUPS.get(ACTIVITIES[activity], "other")
-
-
-def _part(line: Timeline, window: Window, events: Any) -> Window:
-    """Return the stretch that is shown magnified: 1/25 of the step around its middle kernel, or around its middle."""
-    width = window.length // 25
-    centre = int(line.start[events[len(events) // 2]]) if len(events) else (window.begin + window.end) // 2
-    begin = min(max(centre - width // 2, window.begin), window.end - width)
-    return Window("part", begin, begin + width)
-
-
-def _shares(clock: Clock, window: Window) -> list[list[float]]:
-    """Return the shares of each equal part of a window that operators, launch calls, waits and the rest take."""
-    edges = np.linspace(window.begin, window.end, PARTS + 1).astype(np.int64)
-    found = []
-    for begin, end in itertools.pairwise(edges):
-        spent = clock.spent(np.array([begin]), np.array([end])) / max(int(end - begin), 1)
-        known = [float(spent[ACTIVITY[name]]) for name in GROUPS]
-        found.append([round(value, 3) for value in (*known, max(0.0, 1 - sum(known)))])
-    return found
-
-
-# ---- rocprofv3
-
-
-def rocprofv3(
-    run: Run, model: str, device: str, dtype: str, *, prompt: str, steps: int, limit_s: float
-) -> dict[str, Any]:
-    """Run the same steps under rocprofv3 if it is installed, and record what its kernel table says."""
-    from rocmlab import readers
-
-    tool = shutil.which("rocprofv3")
-    row: dict[str, Any] = {"what": "rocprofv3", "status": "NOT_AVAILABLE", "words": "rocprofv3 is not on PATH"}
-    if device != "cpu" and tool:
-        with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
-            code = f"from rocmlab import tracing; tracing.repeat({model!r}, {device!r}, {dtype!r}, {prompt!r}, {steps})"
-            command = [tool, "--kernel-trace", "--stats", "--output-format", "csv", "-d", f"{folder}/out"]
-            command += ["--", sys.executable, "-c", code]
-            env = isolate.child_environment()
-            exit_code, seconds, _, stderr = isolate.run(command, limit_s=limit_s, env=env, folder=Path(folder))
-            status, words = (
-                ("TIMEOUT", f"ended after {limit_s:g} s") if exit_code is None else isolate.meaning(exit_code)
-            )
-            row |= {"status": status, "words": words, "seconds": round(seconds, 1), "stderr": stderr[-2000:]}
-            for table in sorted(Path(folder, "out").rglob("*kernel_stats.csv")):
-                answer = readers.answer(table)
-                row |= {key: answer[key] for key in ("numbers", "libraries", "top_kernels")}
-    run.append(TABLE, row)
-    return row
-
-
-def repeat(model: str, device: str, dtype: str, prompt: str, steps: int) -> None:
-    """Load a model and decode once to warm up and once more, for a profiler that watches from outside."""
-    loaded = models.load(model, device, dtype)
-    for _ in range(2):
-        decode(loaded, device, models.prompt_ids(loaded, models.PROMPTS[prompt]), steps)
-    timing.synchronise(device)
+    return {"metrics": profiler.measure(trace), "lanes": lanes.lanes(trace)}

@@ -17,7 +17,7 @@ from rocmlab import archs
 
 PCI = re.compile(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", re.IGNORECASE)
 VENDORS = {"1002": "AMD", "10de": "NVIDIA", "8086": "Intel"}
-LIMIT_S = 10
+LIMIT_S = 7  # below the limit of the child that asks, so that the registry still counts when PowerShell is slow
 # CIM class names are the same in every language of Windows, the names of performance counters are not.
 QUERY = """
 $ErrorActionPreference = 'SilentlyContinue'
@@ -145,20 +145,22 @@ def arrange(
     answer: dict[str, Any], values: dict[str, Any], drivers: list[dict[str, Any]], msvc: list[str]
 ) -> dict[str, Any]:
     """Return system_gpus, gpus, windows, driver, power and perf_counters from the raw answers."""
-    found = gpus(answer)
+    # The registry may keep cards that were taken out, so it only stands in when PowerShell does not answer.
+    entries = [{"Name": one.get("DriverDesc"), "PNPDeviceID": one.get("MatchingDeviceId")} for one in drivers]
+    found = gpus(answer) or gpus({"video": entries})
     system = answer.get("system") or {}
     software = [one["RadeonSoftwareVersion"] for one in drivers if one.get("RadeonSoftwareVersion")]
     overlay = PLANS.get(str(values.get("ActiveOverlayAcPowerScheme") or "").lower())
     scheme = PLANS.get(str(values.get("ActivePowerScheme") or "").lower())
     return {
         "system_gpus": [gpu["name"] for gpu in found],
-        "system_gpus_reason": None if answer else "PowerShell gave no answer",
+        "system_gpus_reason": None if answer or found else "PowerShell gave no answer",
         "gpus": found,
         "windows": {
             "caption": system.get("Caption"),
             "build": system.get("BuildNumber"),
             "display_driver": software[0] if software else next((gpu["driver"] for gpu in found), None),
-            "device_manager": "; ".join(f"{gpu['name']}: {gpu['state']}" for gpu in found) or None,
+            "device_manager": "; ".join(f"{gpu['name']}: {gpu['state']}" for gpu in found if gpu["state"]) or None,
             "gpu_scheduling": {1: False, 2: True}.get(values.get("HwSchMode") or 0),
             "tdr_delay_s": values.get("TdrDelay"),
             "developer_mode": _switch(values.get("AllowDevelopmentWithoutDevLicense")),
@@ -186,7 +188,7 @@ def gpus(answer: dict[str, Any]) -> list[dict[str, Any]]:
         if vendor not in VENDORS or not match:
             continue
         pci_id = f"{vendor}:{match.group(2).lower()}"
-        code = one.get("ConfigManagerErrorCode") or 0
+        code = one.get("ConfigManagerErrorCode")
         link = (answer.get("link") or {}).get(one.get("PNPDeviceID")) or {}
         found.append(
             {
@@ -196,7 +198,7 @@ def gpus(answer: dict[str, Any]) -> list[dict[str, Any]]:
                 "bus": None,
                 "arch": archs.identify(one.get("Name"), pci_id),
                 "driver": one.get("DriverVersion"),
-                "state": "working properly" if code == 0 else f"code {code}",
+                "state": None if code is None else "working properly" if code == 0 else f"code {code}",
                 "link": {
                     "current_link_width": link.get("CurrentLinkWidth"),
                     "max_link_width": link.get("MaxLinkWidth"),

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from rocmlab import cli
 def run(*arguments, cwd=None, **environment):
     command = [sys.executable, "-m", "rocmlab.cli", *map(str, arguments)]
     env = {**os.environ, **environment}
-    env["PYTHONPATH"] = os.pathsep.join([os.getcwd(), env.get("PYTHONPATH", "")])
+    env["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), env.get("PYTHONPATH", "")])
     return subprocess.run(command, capture_output=True, env=env, cwd=cwd, timeout=120, check=False)
 
 
@@ -76,7 +77,7 @@ def test_console_characters_of_the_case_print_everywhere(shared):
         missing = sorted({f"U+{ord(c):04X}" for c in text if not _can(c, item["encoding"])})
         assert missing == item["cannot_encode"]
         code = "import sys; from rocmlab import cli; cli.calm(); print(sys.argv[1])"
-        env = {**os.environ, "PYTHONIOENCODING": item["encoding"], "PYTHONPATH": os.getcwd()}
+        env = {**os.environ, "PYTHONIOENCODING": item["encoding"], "PYTHONPATH": str(Path.cwd())}
         done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, env=env, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
 

@@ -222,3 +222,17 @@ def test_check_prints_ascii_json(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert out.isascii() and json.loads(out)["verdict"] == "OK"
     assert cli.main(["check"]) == 0 and "[ok] It works" in capsys.readouterr().out
+
+
+def test_an_nvidia_card_under_a_cuda_build_is_known_by_its_capability():
+    """torch fills gcnArchName with the card's name there (seen on an H200, torch 2.11.0+cu130)."""
+    card = {"index": 0, "name": "NVIDIA H200", "gcnArchName": "NVIDIA H200", "major": 9, "minor": 0}
+    assert gpus.arch_of(card) == "sm_90"
+    assert gpus.arch_of({"gcnArchName": "gfx90a:sramecc+:xnack-", "major": 9, "minor": 0}) == "gfx90a"
+
+
+def test_variables_of_a_container_image_are_not_recorded():
+    seen = subject.recorded(
+        {"NVIDIA_REQUIRE_CUDA": "cuda>=13.0", "NVIDIA_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "1"}
+    )
+    assert seen == {"HIP_VISIBLE_DEVICES": "1", "NVIDIA_VISIBLE_DEVICES": "0"}

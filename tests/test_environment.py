@@ -4,7 +4,8 @@ import pytest
 from cases import differences, expected
 from probes import LINUX, PROJECT_BUILD, WINDOWS, WSL, absent, device, launch, rocm
 
-from rocmlab import environment, factsheet, findings, gpus, shape
+from rocmlab import environment, factsheet, findings, gpus, results, shape
+from rocmlab.sections.environment import section
 
 IGPU = {"name": "AMD Radeon(TM) Graphics", "arch": "gfx1036", "is_integrated": 1, "total_memory": 2**29}
 
@@ -458,6 +459,23 @@ def test_no_snapshot_at_all():
 def test_chinese_says_the_same_findings():
     probe = rocm(WINDOWS, device(), arch_list=["gfx1100"], launch_probe=launch(False))
     assert "gfx1032" in said(probe, "zh") and "请安装" in said(probe, "zh")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, "LAUNCH_RIGHT"),
+        ({"power": {"plugged": False}}, "LAUNCH_RIGHT_BUT"),
+        ({"launch_probe": launch(False)}, None),
+    ],
+)
+def test_section_01_answers_whether_it_works(tmp_path, changes, code):
+    probe = rocm(WINDOWS, device(), **changes)
+    results.Run(tmp_path, "01", "1").append("snapshot", probe)
+    part = section(tmp_path)
+    assert part.answers["works"]["code"] == (code or "KERNELS_LISTED_BUT_FAIL")
+    assert [one.name for one in part.tables] == ["machine", "support", "limits", "ways", "older"]
+    assert section(tmp_path / "none").missing
 
 
 def test_all_further_cases(shared):

@@ -1,4 +1,4 @@
-"""The measuring loop on a tiny model on the CPU: lengths, stamps, visits, interleaving, and a text check that can fail."""
+"""The measuring loop with a tiny model on the CPU: lengths, stamps, visits, order; and a text check that can fail."""
 
 import itertools
 

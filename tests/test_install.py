@@ -17,9 +17,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from test_cards import fake_sysfs, node
 
-from rocmlab import install, interpreter, wheels
-from tests.test_cards import fake_sysfs, node
+from rocmlab import dotvenv, install, interpreter, wheels
 
 ROOT = Path(install.__file__).resolve().parent.parent
 SELF_BUILT, ROCM = "2.9.0a0+git1234", "2.9.1+rocm7.11.0a0"
@@ -193,21 +193,35 @@ def test_a_torch_put_into_the_venv_by_its_owner_is_used_and_never_replaced(house
 
 
 @pytest.mark.parametrize(
-    ("wish", "linked", "own", "ours", "noted", "step"),
+    ("wish", "linked", "own", "foreign", "noted", "step"),
     [
-        ("", "", "", "", "", "install"),
-        ("", "2.9", "", "", "", "link"),
-        ("", "2.9", "2.13", "2.13", "cpu", "link"),  # a torch appears in the environment: ours gives way
-        ("", "2.9", "2.10", "", "", "keep"),  # the owner put another into .venv
-        ("", "", "2.13", "2.13", "cpu", "keep"),
-        ("cpu", "2.9", "", "", "", "install"),  # asked for by name, the linked one stays where it is
-        ("cpu", "2.9", "2.13", "2.13", "cpu", "keep"),
-        ("index:u", "", "2.13", "2.13", "cpu", "install"),
-        ("cpu", "", "2.10", "2.13", "cpu", "refuse"),
+        ("", "", "", False, "", "install"),
+        ("", "2.9", "", False, "", "link"),
+        ("", "2.9", "2.13", False, "cpu", "link"),  # a torch appears in the environment: ours gives way
+        ("", "2.9", "2.10", True, "", "keep"),  # the owner put another into .venv
+        ("", "", "2.13", False, "cpu", "keep"),
+        ("cpu", "2.9", "", False, "", "install"),  # asked for by name, the linked one stays where it is
+        ("cpu", "2.9", "2.13", False, "cpu", "keep"),
+        ("index:u", "", "2.13", False, "cpu", "install"),
+        ("cpu", "", "2.10", True, "cpu", "refuse"),
     ],
 )
-def test_what_is_done_about_torch(wish, linked, own, ours, noted, step):
-    assert install.plan(wish, linked, own, ours, noted) == step
+def test_what_is_done_about_torch(wish, linked, own, foreign, noted, step):
+    assert install.plan(wish, linked, own, foreign, noted) == step
+
+
+def test_a_torch_is_foreign_unless_the_set_up_brought_it(tmp_path):
+    folder = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
+    with zipfile.ZipFile(wheel(tmp_path, "torch", ROCM)) as archive:
+        archive.extractall(folder)
+    venv = dotvenv.Venv(tmp_path)
+    assert venv.foreign() == venv.torch() == ROCM
+    venv.write(ours=ROCM)
+    assert dotvenv.Venv(tmp_path).foreign() == ""
+    venv.write(ours="2.13.0")
+    assert venv.foreign() == ROCM
+    venv.write(ours=dotvenv.COMING)  # killed while pip was bringing it
+    assert venv.foreign() == ""
 
 
 # ---- no torch
@@ -243,6 +257,12 @@ def test_an_index_is_asked_alone_and_gives_the_torch_for_the_card(house, tmp_pat
     assert "up to date" in capsys.readouterr().out
     assert install.main(words[:2], root=house, sysfs=sysfs) == 0
     assert "up to date" in capsys.readouterr().out
+
+    # An index that cannot be asked takes nothing away.
+    nowhere = ["--python", words[1], "--torch-index", (tmp_path / "nowhere").as_uri()]
+    assert install.main(nowhere, root=house, sysfs=sysfs) == 1
+    assert "No matching distribution found for torch" in capsys.readouterr().err
+    assert interpreter.torch_on_disk(house / ".venv") == ROCM == note(house)["ours"]
 
     # On another Python .venv is made anew, with torch from where it came before.
     assert install.main(["--python", str(bare(tmp_path / "other"))], root=house, sysfs=sysfs) == 0

@@ -148,6 +148,15 @@ def test_windows_that_does_not_answer(answer):
     assert (found["system_gpus_reason"] is None) is bool(answer)
 
 
+def test_the_registry_stands_in_for_a_powershell_that_is_silent():
+    drivers = [{"DriverDesc": "AMD Radeon RX 6750 XT", "MatchingDeviceId": "pci\\ven_1002&dev_73df&rev_c0"}]
+    found = windows.arrange({}, {}, drivers, [])
+    assert found["system_gpus"] == ["AMD Radeon RX 6750 XT"] and found["gpus"][0]["arch"] == "gfx1031"
+    assert found["gpus"][0]["state"] is None and found["windows"]["device_manager"] is None
+    other = windows.arrange(ANSWER, {}, drivers, [])
+    assert other["system_gpus"] == ["AMD Radeon RX 6600"]
+
+
 def test_one_card_comes_as_an_object_not_a_list():
     one = windows.gpus({"video": ANSWER["video"][0] | {"ConfigManagerErrorCode": 43}})
     assert [gpu["state"] for gpu in one] == ["code 43"]

@@ -1,4 +1,4 @@
-"""Which model is chosen and why, random weights of real shapes, and the bundled model against another reader of GGUF."""
+"""Which model is chosen and why, random weights of real shapes, the bundled model against another reader of GGUF."""
 
 import json
 import shutil
@@ -75,8 +75,12 @@ def test_a_no_at_the_terminal_fetches_nothing(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("preset", "count"),
-    [("qwen3-0.6b", 596_049_920), ("qwen3-1.7b", 1_720_574_976), ("qwen3-4b", 4_022_468_096)]
-    + [("smollm2-135m", 134_515_008)],
+    [
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-1.7b", 1_720_574_976),
+        ("qwen3-4b", 4_022_468_096),
+        ("smollm2-135m", 134_515_008),
+    ],
 )
 def test_presets_have_the_published_number_of_parameters(preset, count):
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -106,7 +110,7 @@ def test_random_weights_run_and_position_matters():
 
 
 def test_bytes_a_token_of_qwen3():
-    """1.192 GB in float16: the tied head is read at every step and counted once; the cache holds 28 layers x 8 x 128."""
+    """1.192 GB in float16: the tied head is read at every step, counted once; the cache holds 28 layers x 8 x 128."""
     import types
 
     loaded = models.load("random:tiny", "cpu", "float16")

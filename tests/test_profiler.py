@@ -436,7 +436,7 @@ def damaged(draw):
     return bytes(data)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(damaged(), st.sampled_from(["auto", "linked", "device", "trace"]))
 def test_damaged_traces_never_raise_and_their_parts_add_up(data, window):
     began = time.monotonic()

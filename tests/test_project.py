@@ -7,6 +7,7 @@ import re
 import shutil
 import string
 import subprocess
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import NO_CASES
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -272,3 +274,33 @@ def test_each_recipe_is_calls_and_nothing_else():
         assert recipe.startswith("@") and not re.search(
             r"&&|\|\||;|\bif\b|\bfor\b|\$\$\(", recipe.replace("$(if", "")
         ), recipe
+
+
+# ---- CI
+
+
+@pytest.mark.parametrize(
+    ("reason", "ci", "code"),
+    [("chromium is not installed", "true", 1), ("chromium is not installed", "", 0), (NO_CASES, "true", 0)],
+)
+def test_ci_accepts_no_skipped_test_but_those_of_the_further_cases(tmp_path, reason, ci, code):
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "conftest.py")
+    text = f"import pytest\ndef test_a(): pass\ndef test_b(): pytest.skip({reason!r})\n"
+    (tmp_path / "test_x.py").write_text(text, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        ".",
+        "test_x.py",
+    ]
+    env = {**os.environ, "CI": ci}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, encoding="utf-8")
+    assert done.returncode == code, done.stdout
+    assert ("no test may be skipped: test_x.py::test_b" in done.stdout) == bool(code)
+    assert "1 passed, 1 skipped" in done.stdout.splitlines()[-1]

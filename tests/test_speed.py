@@ -141,6 +141,13 @@ def test_the_prompt_matters():
     assert "PROMPT_MATTERS" in codes(speedup.judge(made.study(jitter=(0.7, 1.0, 1.2)), []))
 
 
+def test_prompts_measured_once_cannot_be_told_apart():
+    rows = made.study(processes=1, jitter=(0.7, 1.0, 1.2))
+    assert "PROMPT_MATTERS" not in codes(speedup.judge(rows, []))
+    found = only(speedup.judge(rows, []), "PROMPT_UNDECIDED")
+    assert "once" in findings.say(found)["sentence"]
+
+
 def test_the_prompt_cannot_be_judged_on_a_restless_machine():
     rows = made.study(jitter=(0.9, 1.0, 1.1))
     for row in rows:

@@ -178,6 +178,14 @@ def test_a_notebook_that_quotes_a_tool_stays_a_notebook(tmp_path):
     assert answer(tmp_path, json.dumps(notebook), "x.ipynb")["kind"] == "notebook"
 
 
+def test_prose_about_tools_is_no_output(tmp_path):
+    text = (
+        "# Tools\n\nUse rocminfo (it prints ROCk module is loaded) or `rocm-bootstrap-detect`; libamd_smi.so may be\n"
+    )
+    text += "missing. ROCm System Management Interface is the long name of rocm-smi; AMD-SMI 26 replaces it.\n"
+    assert answer(tmp_path, text)["kind"] == "unknown"
+
+
 def test_nvidia_smi():
     line = "0, NVIDIA H100 80GB HBM3, 570.86.15, 33, 71.09, 700.00, 345, 2619, 0, 81559, 4, 16, 16, 5, 5"
     (row,) = smi.parse_nvidia(line + "\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tracemaker as make
 
-from rocmlab import findings, plots, results, tables, trace_judge, tracing, words
+from rocmlab import findings, lanes, plots, results, rocprofv3, tables, trace_judge, tracing, words
 from rocmlab.readers import traces
 from rocmlab.sections import profiler
 
@@ -52,13 +52,23 @@ def test_device_time_is_related_to_the_clean_step(tmp_path):
     # 24 us of kernels and copies a token, of a clean step of 0.1 ms.
     arms = {"clean": [0.1] * 6, "profiled": [0.12, 0.12]}
     made = profiler.section(made_up(tmp_path, make.two_tokens(), arms).path)
-    found = next(found for found in made.findings if found["code"] == "BUSY_AT_CLEAN_SPEED")
+    found = next(found for found in made.findings if found["code"] == "HOST_BOUND_CLEAN")
     assert found["numbers"] == {"device_busy_ms": 0.024, "clean_tpot_ms": 0.1, "busy_clean_pct": 24.0}
+    assert made.answers["slow"] == found
+
+
+def test_a_trace_that_waits_because_of_the_profiler_does_not_say_that_the_clean_step_waits(tmp_path):
+    # The same trace, but a clean step of 0.03 ms: the device works for 80% of it, so only the profiled step waits.
+    arms = {"clean": [0.03] * 6, "profiled": [0.12, 0.12]}
+    made = profiler.section(made_up(tmp_path, make.two_tokens(), arms).path)
+    assert "HOST_BOUND_CLEAN" not in codes(made)
+    found = next(found for found in made.findings if found["code"] == "BUSY_AT_CLEAN_SPEED")
+    assert found["numbers"]["busy_clean_pct"] == 80.0
 
 
 def test_the_verdict_of_the_trace_answers_why_it_is_slow(tmp_path):
     made = profiler.section(made_up(tmp_path, make.two_tokens(), {"clean": [0.1] * 6, "profiled": [0.12]}).path)
-    assert made.answers["slow"]["code"] == "HOST_BOUND"
+    assert made.answers["slow"]["code"] == "HOST_BOUND_CLEAN"
     assert {table.name for table in made.tables} >= {"tpot", "steps", "idle", "libraries", "kernels", "waits"}
     idle = next(table.frame for table in made.tables if table.name == "idle")
     assert idle["share_pct"].sum() == pytest.approx(100)
@@ -106,15 +116,15 @@ def test_figures_are_drawn_wide_and_narrow_with_words_for_both_languages(tmp_pat
 
 
 def test_lanes_hold_the_step_of_median_length_and_add_up():
-    lanes = tracing.lanes(traces.load(make.written(make.two_tokens())))
-    assert (lanes["name"], lanes["wall_us"]) == ("decode_token#1", 120.0)
-    assert lanes["launches"] == [[15.0, 21.0, "launch"], [40.0, 44.0, "launch"]]
-    assert lanes["device"] == [[33.0, 47.0, "kernel"], [58.0, 66.0, "kernel"], [84.0, 86.0, "copy"]]
-    assert len(lanes["host"]) == tracing.PARTS
-    whole = [sum(column) * 120 / tracing.PARTS for column in zip(*lanes["host"], strict=True)]
+    found = lanes.lanes(traces.load(make.written(make.two_tokens())))
+    assert (found["name"], found["wall_us"]) == ("decode_token#1", 120.0)
+    assert found["launches"] == [[15.0, 21.0, "launch"], [40.0, 44.0, "launch"]]
+    assert found["device"] == [[33.0, 47.0, "kernel"], [58.0, 66.0, "kernel"], [84.0, 86.0, "copy"]]
+    assert len(found["host"]) == lanes.PARTS
+    whole = [sum(column) * 120 / lanes.PARTS for column in zip(*found["host"], strict=True)]
     # By hand: operators 16 + 14 + 6, launch calls 6 + 4, the waiting call 24, the rest 50 of 120 us.
     assert whole == pytest.approx([36.0, 10.0, 24.0, 50.0], abs=0.1)
-    assert lanes["part"] == [55.6, 60.4]
+    assert found["part"] == [55.6, 60.4]
 
 
 def test_evidence_for_the_ledger_is_a_median_over_tokens():
@@ -202,11 +212,11 @@ def test_rocprofv3_is_run_where_it_is_installed(tmp_path, monkeypatch):
     run = results.start("07", str(tmp_path / "run"))
     plan = {"prompt": "short_factual", "steps": 2, "limit_s": 60}
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert tracing.rocprofv3(run, "random:tiny", "cuda:0", "float16", **plan)["status"] == "NOT_AVAILABLE"
+    assert rocprofv3.measure(run, "random:tiny", "cuda:0", "float16", **plan)["status"] == "NOT_AVAILABLE"
     tool = tmp_path / "rocprofv3"
     tool.write_text(FAKE.format(python=sys.executable), encoding="utf-8")
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
-    row = tracing.rocprofv3(run, "random:tiny", "cuda:0", "float16", **plan)
+    row = rocprofv3.measure(run, "random:tiny", "cuda:0", "float16", **plan)
     assert (row["status"], row["numbers"]["kernels"], row["libraries"]) == ("OK", 6, {"rocBLAS/Tensile": 6.0})
 
 

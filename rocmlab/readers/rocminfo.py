@@ -25,7 +25,7 @@ NUMBERS = {"compute_units", "wavefront", "max_clock_mhz", "chip_id", "node"}
 
 def recognise(text: str) -> bool:
     """Also a piece of it: the block of one agent, or one whose first lines are missing."""
-    if re.search(r"ROCk module|HSA System Attributes|HSA Agents", text):
+    if re.search(r"^ROCk module (version \S+ )?is |^HSA (System Attributes|Agents)\s*$", text, re.MULTILINE):
         return True
     return bool(
         re.search(r"^ +Device Type:", text, re.MULTILINE) and re.search(r"^ +SIMDs per CU:", text, re.MULTILINE)

@@ -48,7 +48,8 @@ NVIDIA_QUERY = (
 
 def recognise(text: str) -> bool:
     return bool(
-        re.search(r"ROCm System Management Interface|AMDSMI Tool:|AMD-SMI \d|Driver not initialized \(amdgpu", text)
+        re.search(r"=== ?ROCm System Management Interface ?===|AMDSMI Tool: \S|\| AMD-SMI \d", text)
+        or "Driver not initialized (amdgpu" in text
         or re.search(r'"card0"\s*:|"gpu_data"\s*:|"gfx_activity"\s*:', text)
         or re.search(r"^GPU: \d+\s*$", text, re.MULTILINE)
     )

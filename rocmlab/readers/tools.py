@@ -200,10 +200,10 @@ def read_kfd(text: str) -> Reading:
 
 READERS: tuple[tuple[Any, Callable[[str], Reading]], ...] = (
     (_refused, secure_boot),
-    (re.compile(r"\blibamd_smi\.so\b"), read_amdsmi),
+    (re.compile(r"^KeyError: 'libamd_smi\.so'|^Unable to find libamd_smi\.so", re.MULTILINE), read_amdsmi),
     (re.compile(r"^PyTorch version: ", re.MULTILINE), read_collect_env),
     (re.compile(r"^\[nodes/\d+/properties\]", re.MULTILINE), read_kfd),
-    (re.compile(r"rocm_agent_enumerator\"?, line|rocm-bootstrap-detect|(Detected \d+|No) AMD GPUs?\b"), read_agents),
+    (re.compile(r"rocm_agent_enumerator\"?, line|^(Detected \d+|No) AMD GPUs?\b", re.MULTILINE), read_agents),
     (re.compile(r"^HIP version\s*:[\s\S]*^HIP_PLATFORM\s*:", re.MULTILINE), read_hipconfig),
     (re.compile(r"^device#\s+\d+\s*$|checkHipErrors\(\)|hipGetDeviceCount *=> *err", re.MULTILINE), read_hipinfo),
     (re.compile(r"^Number of platforms:?\s+\d", re.MULTILINE), read_clinfo),

@@ -74,6 +74,9 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
+NO_ARGS = Args()
+
+
 @dataclass
 class Trace:
     """Complete events as columns, by start; times in ticks from the first event.
@@ -114,6 +117,14 @@ class _Numbered(dict[Any, int]):
 
     def __missing__(self, key: Any) -> int:
         self[key] = number = len(self)
+        return number
+
+
+class _Categories(dict[str, int]):
+    """The category of each name of one, also in the spelling of older files."""
+
+    def __missing__(self, key: str) -> int:
+        self[key] = number = CATEGORIES.get(key.lower(), OTHER)
         return number
 
 
@@ -171,21 +182,23 @@ class _Columns:
 
     def __init__(self, listed: bool) -> None:
         self.listed = listed
-        self.names, self.threads, self.streams = _Numbered(), _Numbered(), _Numbered()
+        self.names, self.threads, self.streams, self.cats = _Numbered(), _Numbered(), _Numbered(), _Categories()
         self.parts: dict[str, list[np.ndarray]] = {key: [] for key in ("start", "dur", "cat", "name", "thread")}
-        self.details: dict[str, list[Any]] = {key: [] for key in ("at", "correlation", "device", "stream", "direction")}
+        self.details: dict[str, list[np.ndarray]] = {key: [] for key in ("at", *DETAIL_DEFAULTS)}
         self.counts: Counter[str] = Counter()
         self.length = 0
 
     def add(self, events: list[Event]) -> None:
         """Take the complete events of a batch whose times make sense; count those that had to be left out."""
         complete = [e for e in events if e.ph == "X"]
-        usable = [e for e in complete if e.ts is not None and e.dur is not None]
-        kept = [e for e in usable if e.dur >= 0]  # type: ignore[operator]
-        self.counts["dropped"] += len(complete) - len(usable)
-        self.counts["negative"] += len(usable) - len(kept)
-        cats = [CATEGORIES.get(e.cat.lower(), OTHER) if e.cat else self._unnamed(e) for e in kept]
-        self.parts["cat"].append(np.array(cats, dtype=np.int8))
+        kept = [e for e in complete if e.ts is not None and e.dur is not None and e.dur >= 0]
+        if len(kept) < len(complete):
+            negative = sum(e.ts is not None and e.dur is not None and e.dur < 0 for e in complete)
+            self.counts["negative"] += negative
+            self.counts["dropped"] += len(complete) - len(kept) - negative
+        named = [self.cats[e.cat] if e.cat else self._unnamed(e) for e in kept]
+        cats = np.array(named, dtype=np.int8)
+        self.parts["cat"].append(cats)
         self.parts["start"].append(np.array([e.ts for e in kept], dtype=np.float64))
         self.parts["dur"].append(np.array([e.dur for e in kept], dtype=np.float64))
         self.parts["name"].append(np.array([self.names[e.name] for e in kept], dtype=np.int32))
@@ -193,19 +206,26 @@ class _Columns:
         self._add_details(kept, cats)
         self.length += len(kept)
 
-    def _add_details(self, kept: list[Event], cats: list[int]) -> None:
+    def _add_details(self, kept: list[Event], cats: np.ndarray) -> None:
         """Take the arguments of calls and device events; those of operators are of no use here."""
-        mine = [(at, e.name, e.args) for at, (e, cat) in enumerate(zip(kept, cats, strict=True), self.length)
-                if cat in DETAILED and e.args is not None]  # fmt: skip
-        args = [a for _, _, a in mine]
-        self.details["at"] += [at for at, _, _ in mine]
-        self.details["correlation"] += [_whole(a.correlation, 0) for a in args]
-        self.details["device"] += [_whole(a.device, -1) for a in args]
+        at = np.flatnonzero(np.isin(cats, DETAILED))
+        mine = [kept[place] for place in at.tolist()]
+        args = [e.args or NO_ARGS for e in mine]
         streams = [a.hsa_queue if a.stream is None else a.stream for a in args]
-        self.details["stream"] += [self.streams[s if type(s) is int else str(s)] for s in streams]
-        self.details["direction"] += [
-            _direction(name, a.kind) if a.kind is not None or name.startswith("Memcpy") else "" for _, name, a in mine
-        ]
+        direction = np.full(len(mine), "", dtype=object)
+        for place in np.flatnonzero(cats[at] == COPY).tolist():
+            direction[place] = _direction(mine[place].name, args[place].kind)
+        for place in [place for place, a in enumerate(args) if a.kind is not None]:
+            direction[place] = _direction(mine[place].name, args[place].kind)
+        found = {
+            "at": at + self.length,
+            "correlation": _whole_numbers([a.correlation for a in args], 0),
+            "device": _whole_numbers([-1 if a.device is None else a.device for a in args], -1),
+            "stream": np.array([self.streams[str(stream)] for stream in streams], dtype=np.int64),
+            "direction": direction,
+        }
+        for key, values in found.items():
+            self.details[key].append(values)
 
     def _unnamed(self, event: Event) -> int:
         """Tell categories apart by name where the file gives none, as torch writes it without Kineto."""
@@ -247,7 +267,7 @@ class _Columns:
     def _spread(self, key: str, fill: Any) -> np.ndarray:
         column = np.full(self.length, fill, dtype=object if key == "direction" else np.int64)
         if self.details["at"]:
-            column[np.array(self.details["at"])] = self.details[key]
+            column[np.concatenate(self.details["at"])] = np.concatenate(self.details[key])
         return column
 
 
@@ -258,10 +278,15 @@ def _ticks(us: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.rint(us[rows] * TICKS).astype(np.int64)
 
 
+def _whole_numbers(values: list[Any], default: int) -> np.ndarray:
+    """Return whole numbers of arguments, which are such as a rule, but may be missing, text, or nonsense."""
+    try:
+        return np.array(values, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_whole(value, default) for value in values], dtype=np.int64)
+
+
 def _whole(value: Any, default: int) -> int:
-    """Return a whole number of an argument, which may be missing, text, or nonsense."""
-    if type(value) is int and -(2**62) < value < 2**62:
-        return value
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):

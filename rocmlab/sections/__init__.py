@@ -1,6 +1,6 @@
 """What each notebook contributes to the page: question, findings, tables, figures, and how it was measured.
 
-One module a notebook, each with `section(run) -> Section`: pure, from the records of a run folder; nothing here measures.
+One module a notebook, each with `section(run) -> Section`: pure, from a run folder's records; nothing here measures.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def question(notebook: str) -> Text:
 # Which module speaks for which notebook; a notebook without one is still listed as not measured, with the reason.
 MODULES = {
     "01": "environment",
+    "02": "operators",
     "03": "generation",
     "04": "prefill_decode",
     "05": "batch_sweep",

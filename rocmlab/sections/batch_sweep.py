@@ -35,7 +35,7 @@ def section(run: Path) -> Section:
     foot = footer(run, rows, batch=None)
     drawn = lines(table, rows)
     if len(drawn):
-        made.figures = [_figure("throughput", drawn, "decode_tok_s", foot), _figure("batch_step", drawn, "step_ms", foot)]
+        made.figures = [_figure("throughput", drawn, "decode_tok_s", foot), _figure("step", drawn, "step_ms", foot)]
     return made
 
 
@@ -81,14 +81,14 @@ def _figure(name: str, drawn: pd.DataFrame, value: str, foot: str) -> Figure:
         plots.footer(figure, foot)
         return figure
 
-    return Figure(name, draw, alt(name, drawn, value), words.both(f"figure_{name}"))
+    return Figure(name, draw, alt(name, drawn, value), words.both(f"figure_batch_{name}"))
 
 
 def alt(name: str, drawn: pd.DataFrame, value: str) -> Text:
     """Say the points in words."""
     unit = "ms" if value == "step_ms" else "tok/s"
     told = [f"{r['line']}, batch {r['batch']}: {words.number(r[value], unit)}" for r in drawn.to_dict("records")]
-    return words.both(f"alt_{name}", values="; ".join(told))
+    return words.both(f"alt_batch_{name}", values="; ".join(told))
 
 
 NAMES = (

@@ -43,17 +43,21 @@ def section(run: Path) -> Section:
 
 
 def answer_works(probe: dict[str, Any], found: list[Finding]) -> Finding:
-    """Return what decides "does it work": the worst fault or answer, else the launch that gave the right value."""
-    decisive = [f for f in found if f["sort"] == "answer" or (f["sort"] == "fault" and f["status"] != "ok")]
+    """Return what decides "does it work": a fault that stops it, else the launch and whether lesser faults exist."""
+    decisive = [f for f in found if f["sort"] == "answer" or f["status"] in ("broken", "unknown")]
     if decisive:
         return decisive[0]
+    warned = [f for f in found if f["status"] == "warn"]
     chosen, passed = gpus.subject(probe), gpus.launches(probe)
     launch = passed.get(chosen["index"]) or {}
     if not launch.get("ok"):
         return finding("LAUNCH_NOT_TRIED")
     op = (probe.get("launch_probe") or {}).get("op") or "a small product"
+    words = {"card": chosen["name"], "arch": chosen["arch"], "op": op}
     numbers = {"max_abs_err": launch.get("max_abs_err")}
-    return finding("LAUNCH_RIGHT", card=chosen["name"], arch=chosen["arch"], op=op, numbers=numbers)
+    if warned:
+        return finding("LAUNCH_RIGHT_BUT", count=len(warned), numbers=numbers, **words)
+    return finding("LAUNCH_RIGHT", numbers=numbers, **words)
 
 
 def tables(probe: dict[str, Any]) -> list[Table]:

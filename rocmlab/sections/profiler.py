@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import lane_plot, plots, results, timing, trace_judge, words
+from rocmlab import lane_plot, plots, profile_tables, results, trace_judge, words
 from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
-ARMS = ("clean", "events", "profiled")
-NAME_CHARACTERS = 70
+HOST_BOUND_BUSY_PCT = 70.0  # of the clean step; methods: host-bound only if the device works at most this share
+# The page shows the first table and folds the others.
+ORDER = ("idle", "tpot", "libraries", "kernels", "waits", "steps", "operators", "probe", "rocprofv3")
 
 
 def section(run: Path) -> Section:
@@ -31,8 +32,12 @@ def section(run: Path) -> Section:
     trace = newest(rows, "trace")
     if trace:
         _add_trace(made, trace, newest(rows, "operators") or {}, footer(run, first))
-        if trace["metrics"]["verdict"] in ("HOST_BOUND", "DEVICE_BOUND", "DEVICE_GAPS", "MIXED"):
-            made.answers = {"slow": trace_judge.judge(trace["metrics"])[1][0]}
+    made.tables.sort(key=lambda table: ORDER.index(table.name))
+    for table in made.tables:
+        table.labels = profile_tables.LABELS
+    if trace and trace["metrics"]["verdict"] in ("HOST_BOUND", "DEVICE_BOUND", "DEVICE_GAPS", "MIXED"):
+        clean = [one for one in made.findings if one["code"] == "HOST_BOUND_CLEAN"]
+        made.answers = {"slow": (clean or trace_judge.judge(trace["metrics"])[1])[0]}
     return made
 
 
@@ -64,13 +69,8 @@ def ended(rows: list[dict[str, Any]]) -> list[Finding]:
     return [finding("PROCESS_ENDED", numbers=numbers, words=f"{lost[0]['status']}, {lost[0]['words']}")]
 
 
-def steps_ms(rows: list[dict[str, Any]], arm: str) -> list[float]:
-    """Return every step time of one arm, in order of measurement."""
-    return [ms for row in rows if row["what"] == "steps" and row["arm"] == arm for ms in row["itl_ms"]]
-
-
 def _cost(rows: list[dict[str, Any]]) -> list[Finding]:
-    clean, profiled = (steps_ms(rows, arm) for arm in ("clean", "profiled"))
+    clean, profiled = (profile_tables.steps_ms(rows, arm) for arm in ("clean", "profiled"))
     if not clean or not profiled:
         return []
     before, after = statistics.median(clean), statistics.median(profiled)
@@ -85,17 +85,22 @@ def _cost(rows: list[dict[str, Any]]) -> list[Finding]:
 def _at_clean_speed(rows: list[dict[str, Any]], trace: dict[str, Any]) -> list[Finding]:
     """Relate the device time of a token, which the profiler hardly changes, to the step without the profiler."""
     busy = trace_judge.evidence(trace["metrics"])["device_busy_ms_a_token"]
-    clean = steps_ms(rows, "clean")
+    clean = profile_tables.steps_ms(rows, "clean")
     if busy is None or not clean:
         return []
     tpot = statistics.median(clean)
     numbers = {"device_busy_ms": busy, "clean_tpot_ms": round(tpot, 3), "busy_clean_pct": round(100 * busy / tpot, 1)}
-    return [finding("BUSY_AT_CLEAN_SPEED", numbers=numbers)]
+    if trace["metrics"]["verdict"] != "HOST_BOUND" or numbers["busy_clean_pct"] >= HOST_BOUND_BUSY_PCT:
+        return [finding("BUSY_AT_CLEAN_SPEED", numbers=numbers)]
+    cause = trace["metrics"].get("cause")
+    words_of = {"kernels": trace_judge.median_of_tokens(trace["metrics"], "kernels")}
+    variant = cause if cause in ("DISPATCH", "LAUNCH") else None
+    return [finding("HOST_BOUND_CLEAN", numbers=numbers, variant=variant, **words_of)]
 
 
 def _cpu_step(rows: list[dict[str, Any]], trace: dict[str, Any]) -> list[Finding]:
     host = trace["metrics"].get("host_exclusive_pct", {})
-    numbers = {"profiled_tpot_ms": round(statistics.median(steps_ms(rows, "profiled")), 3)}
+    numbers = {"profiled_tpot_ms": round(statistics.median(profile_tables.steps_ms(rows, "profiled")), 3)}
     numbers |= {
         "operator_pct": host.get("aten"),
         "aten_ops_a_token": trace_judge.median_of_tokens(trace["metrics"], "aten_ops"),
@@ -109,47 +114,23 @@ def _cpu_step(rows: list[dict[str, Any]], trace: dict[str, Any]) -> list[Finding
 def _add_arms(made: Section, rows: list[dict[str, Any]]) -> None:
     probe = newest(rows, "probe")
     if probe:
-        made.tables.append(Table("probe", words.both("profiler_probe"), probe_table(probe)))
-    made.tables.append(Table("tpot", words.both("profiler_tpot"), arms_table(rows)))
+        made.tables.append(Table("probe", words.both("profiler_probe"), profile_tables.probe_table(probe)))
+    made.tables.append(Table("tpot", words.both("profiler_tpot"), profile_tables.arms_table(rows)))
     outside = newest(rows, "rocprofv3")
     if outside and outside.get("top_kernels"):
-        frame = kernels_table(outside["top_kernels"])
+        frame = profile_tables.kernels_table(outside["top_kernels"])
         made.tables.append(Table("rocprofv3", words.both("profiler_rocprofv3"), frame))
-
-
-def probe_table(probe: dict[str, Any]) -> pd.DataFrame:
-    """Return what the build says that it can record, and what it recorded of one small product."""
-    asked = ("status", "torch", "kineto", "activities", "form", "operators", "runtime_calls", "device_events", "linked")
-    lines = []
-    for key in asked:
-        value = probe.get(key)
-        shown = ", ".join(value) if isinstance(value, list) else str(value) if value is not None else None
-        lines.append({"asked": words.both(f"probe_{key}"), "answer": shown, "answer_reason": probe["words"]})
-    return pd.DataFrame(lines)
-
-
-def arms_table(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one row an arm: median step with its interval, n, and the ratio to the clean one."""
-    clean = timing.median_interval(steps_ms(rows, "clean"))
-    lines = []
-    for arm in ARMS:
-        found = timing.median_interval(steps_ms(rows, arm))
-        if found:
-            line: dict[str, Any] = {"measured": words.both(f"arm_{arm}"), "tpot_ms": found.median, "n": found.n}
-            line |= {"tpot_ms_low": found.low, "tpot_ms_high": found.high}
-            lines.append(line | {"times_clean_ratio": found.median / clean.median if clean else None})
-    return pd.DataFrame(lines)
 
 
 def _add_trace(made: Section, trace: dict[str, Any], operators: dict[str, Any], foot: str) -> None:
     metrics = trace["metrics"]
-    made.tables.append(Table("steps", words.both("profiler_steps"), steps_table(metrics)))
+    made.tables.append(Table("steps", words.both("profiler_steps"), profile_tables.steps_table(metrics)))
     if metrics.get("idle_why_us") is not None:
         made.tables += [
-            Table("idle", words.both("profiler_idle"), idle_table(metrics)),
-            Table("libraries", words.both("profiler_libraries"), libraries_table(metrics)),
-            Table("kernels", words.both("profiler_kernels"), kernels_table(metrics["top_kernels"])),
-            Table("waits", words.both("profiler_waits"), waits_table(metrics)),
+            Table("idle", words.both("profiler_idle"), profile_tables.idle_table(metrics)),
+            Table("libraries", words.both("profiler_libraries"), profile_tables.libraries_table(metrics)),
+            Table("kernels", words.both("profiler_kernels"), profile_tables.kernels_table(metrics["top_kernels"])),
+            Table("waits", words.both("profiler_waits"), profile_tables.waits_table(metrics)),
         ]
         made.figures.append(
             Figure("idle", lambda: draw_idle(metrics, foot), alt_idle(metrics), words.both("figure_idle"))
@@ -160,68 +141,6 @@ def _add_trace(made: Section, trace: dict[str, Any], operators: dict[str, Any], 
     if lanes:
         caption = words.both("figure_step", step=lanes["name"])
         made.figures.insert(0, Figure("step", lambda: draw_step(lanes, foot), alt_step(lanes), caption))
-
-
-def steps_table(metrics: dict[str, Any]) -> pd.DataFrame:
-    """Return one row an annotated step."""
-    reason = words.both("reason_no_device_events")
-    columns = {
-        "kernels": "kernels", "launches": "launch_calls", "busy_pct": "busy_in_span_pct",
-        "not_handed_over_pct": "starved_pct_of_window", "waiting_calls": "sync_calls",
-    }  # fmt: skip
-    lines = []
-    for step in metrics.get("steps", []):
-        line = {"step": step["name"], "wall_ms": step["wall_us"] / 1000, "operators": step["aten_ops"]}
-        for name, key in columns.items():
-            line |= {name: step.get(key), f"{name}_reason": reason}
-        lines.append(line | {"verdict": step.get("verdict"), "verdict_reason": reason})
-    return pd.DataFrame(lines)
-
-
-def idle_table(metrics: dict[str, Any]) -> pd.DataFrame:
-    """Return the window split into busy time and idle time by cause; the shares add up to 100 %."""
-    whole = metrics["window"]["dur_us"]
-    parts = {"busy": metrics["busy_us"], **metrics["idle_why_us"]}
-    lines = [
-        {"part": part_name(part), "time_ms": us / 1000, "share_pct": 100 * us / whole if whole else None}
-        for part, us in parts.items()
-    ]
-    return pd.DataFrame(lines)
-
-
-def part_name(part: str) -> Text:
-    return words.both(f"part_{part.replace(':', '_')}")
-
-
-def libraries_table(metrics: dict[str, Any]) -> pd.DataFrame:
-    lines = [
-        {"library": name, "n": row["n"], "time_ms": row["us"] / 1000, "share_pct": row["pct"]}
-        for name, row in metrics["libraries"].items()
-    ]
-    return pd.DataFrame(lines)
-
-
-def kernels_table(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    lines = []
-    for row in rows:
-        mean = row["us"] / row["n"] if row["n"] else None
-        line = {"kernel": _short(row["name"]), "library": row["library"], "n": row["n"]}
-        lines.append(line | {"time_ms": row["us"] / 1000, "mean_us": mean})
-    return pd.DataFrame(lines)
-
-
-def waits_table(metrics: dict[str, Any]) -> pd.DataFrame:
-    """Return the calls that waited for the device, with what is behind them; one line of dashes when there was none."""
-    none = words.both("reason_no_waits")
-    lines = [
-        {"call": row["call"], "behind": row["frame"] or row["operator"], "n": row["n"], "time_ms": row["us"] / 1000}
-        for row in metrics["waits"][:10]
-    ]
-    return pd.DataFrame(lines or [{"call": None, "call_reason": none, "n": 0}])
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 3]}..."
 
 
 # ---- figures
@@ -242,7 +161,7 @@ def alt_step(lanes: dict[str, Any]) -> Text:
 
 def draw_idle(metrics: dict[str, Any], foot: str) -> Any:
     """Draw busy time and idle time by cause as bars; causes under half a percent together."""
-    rows = idle_table(metrics).to_dict("records")
+    rows = profile_tables.idle_table(metrics).to_dict("records")
     large = [
         {"part": words.pick(row["part"], "en"), "share_pct": row["share_pct"]}
         for row in rows
@@ -257,7 +176,7 @@ def draw_idle(metrics: dict[str, Any], foot: str) -> Any:
 
 
 def alt_idle(metrics: dict[str, Any]) -> Text:
-    rows = idle_table(metrics).to_dict("records")
+    rows = profile_tables.idle_table(metrics).to_dict("records")
     return {
         lang: words.word(
             "alt_idle",

@@ -1,0 +1,180 @@
+"""The catalogue, operator by operator, in a worker that may die: every row is written as soon as it is known.
+
+`study(run, device, ...)` keeps the worker, tries again with the library off what went wrong, and goes on whatever
+happens; `evidence.py` judges the rows. Nothing here touches a device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocmlab import evidence, operators, results, worker
+from rocmlab.operators.check import Check
+from rocmlab.results import Run
+
+SCHEMA = "rocmlab-operator-1"
+TABLE = "operators"
+TEXT_KEPT = 2000
+MODES = ("curated", "all", "failed")
+PATIENCE = 3  # workers that may fail to start before the rest is given up
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to try: a catalogue, dtypes, seconds for one operator and for all; `only` names operators or families."""
+
+    catalogue: str = operators.CURATED
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16")
+    limit_s: float = 20.0
+    budget_s: float = 300.0
+    only: tuple[str, ...] = ()
+    pairs: frozenset[tuple[str, str]] | None = None  # of (operator, dtype): these only
+
+
+def planned(run: Path, mode: str, only: str, dtypes: str, limit_s: float, budget_s: float) -> Plan:
+    """Return the plan that a notebook's parameters ask for. Raises ValueError for a mode that does not exist."""
+    if mode not in MODES:
+        raise ValueError(f"operators={mode}: use one of {', '.join(MODES)}")
+    return Plan(
+        dtypes=tuple(name.strip() for name in dtypes.split(",") if name.strip()),
+        limit_s=limit_s,
+        budget_s=budget_s,
+        only=tuple(name.strip() for name in only.split(",") if name.strip()),
+        pairs=failed(run) if mode == "failed" else None,
+    )
+
+
+def chosen(plan: Plan, device: str) -> Iterator[tuple[Check, str, str | None]]:
+    """Yield (check, dtype, reason why not to try it or None), in the catalogue's order."""
+    for check in operators.load(plan.catalogue).values():
+        if plan.only and not {check.name, check.family} & set(plan.only):
+            continue
+        for dtype in check.dtypes:
+            if dtype in operators.FLOATS and dtype not in plan.dtypes:
+                continue
+            if plan.pairs is not None and (check.name, dtype) not in plan.pairs:
+                continue
+            yield check, dtype, "needs_accelerator" if check.needs == "accelerator" and device == "cpu" else None
+
+
+def study(run: Run, device: str, plan: Plan, keeper: worker.Worker | None = None) -> int:
+    """Try all that is chosen; append one row each to the table "operators". Returns the number of rows."""
+    keeper = keeper or worker.Worker(first=("rocmlab.operator_trial:begin", {"device": device}))
+    header = {"schema": SCHEMA, "set": "curated", "device_asked": device, "plan_only": bool(plan.only or plan.pairs)}
+    began, count, dead = time.monotonic(), 0, 0
+    with keeper:
+        for check, dtype, reason in chosen(plan, device):
+            name = {"op": check.name, "family": check.family, "dtype": dtype}
+            if dead >= PATIENCE:
+                reason = "worker_will_not_start"
+            elif reason is None and time.monotonic() - began > plan.budget_s:
+                reason = "budget_spent"
+            row = {"status": "NOT_TRIED", "not_tried": reason} if reason else one(keeper, check, dtype, device, plan)
+            dead = dead + 1 if row.get("no_worker") else 0
+            run.append(TABLE, {**header, **name, **static(check, dtype), **row, "worker": keeper.started})
+            count += 1
+    return count
+
+
+def static(check: Check, dtype: str) -> dict[str, Any]:
+    """Return what a judge must know about the check itself."""
+    return {
+        "waits_by_design": check.waits,
+        "library_switch": check.library,
+        "flop": check.flop,
+        "has_gradient": check.grad,
+        "random_numbers": check.reference is not None and check.atol is not None,
+        "compute_dtype": dtype,
+    }
+
+
+def one(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan) -> dict[str, Any]:
+    """Return one row: the trial, its evidence, and the second try with the library off where the first went wrong."""
+    row = _try(keeper, check, dtype, device, plan)
+    verdict = evidence.verdict({**row, "device_asked": device})
+    if verdict in evidence.SOUND:
+        row |= _evidence(keeper, check, dtype, device, plan)
+    elif check.library and verdict in evidence.RETRIED:
+        retry = _try(keeper, check, dtype, device, plan, off=True)
+        row["retry"] = {"verdict": evidence.verdict({**retry, "device_asked": device}), "switch": retry.get("switch")}
+        row["retry"]["error"] = (retry.get("error") or retry.get("words") or "").splitlines()[:1]
+    if evidence.poisoned(row) or evidence.leaks(row):
+        keeper.retire()
+    return row
+
+
+def _try(
+    keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan, off: bool = False
+) -> dict[str, Any]:
+    given = {"catalogue": plan.catalogue, "name": check.name, "dtype": dtype, "device": device, "off": off}
+    before = keeper.started
+    outcome = keeper.call("rocmlab.operator_trial:trial", given, limit_s=check.limit_s or plan.limit_s)
+    began = keeper.begun
+    row = dict(outcome.result or {})
+    row |= {"status": outcome.status, "words": outcome.words, "exit_code": outcome.exit_code}
+    row |= {"seconds": round(outcome.seconds, 3), "stderr": _short(outcome.stderr)}
+    if outcome.result is None:
+        row["error"] = outcome.error
+    if keeper.started > before and began is not None and began.status != "OK":
+        row["no_worker"] = True
+    return row
+
+
+def _evidence(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan) -> dict[str, Any]:
+    """Ask for further evidence; a worker that dies of it costs the evidence only."""
+    given = {"catalogue": plan.catalogue, "name": check.name, "dtype": dtype, "device": device}
+    if device == "cpu" and not check.library:
+        return {}
+    outcome = keeper.call("rocmlab.operator_trial:evidence", given, limit_s=plan.limit_s)
+    if outcome.status != "OK":
+        return {"evidence_lost": f"{outcome.status}: {outcome.words}"}
+    return {"evidence": outcome.result, "evidence_seconds": round(outcome.seconds, 3)}
+
+
+def _short(text: str) -> str:
+    """Keep the end of what libraries printed; a stack of Python's fault handler ends in what matters least."""
+    return text if len(text) <= TEXT_KEPT else text[:TEXT_KEPT]
+
+
+# ---- attempts
+
+
+def attempts(run: Any, table: str = TABLE) -> list[list[dict[str, Any]]]:
+    """Return the rows of a table by attempt, the oldest first."""
+    path = run / "records" / f"{table}.jsonl"
+    if not path.exists():
+        return []
+    rows, _ = results.parse_lines(path.read_text(encoding="utf-8", errors="replace"))
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(str(row.get("attempt", "")), []).append(row)
+    return [groups[key] for key in sorted(groups)]
+
+
+def merged(tries: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return (rows that hold now, rows that they replaced).
+
+    A partial attempt (`only` or `failed`) stands on the last whole one; a whole one stands alone, and what it replaced
+    is the attempt before.
+    """
+    now: dict[tuple[str, str, str], dict[str, Any]] = {}
+    before: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for rows in tries:
+        fresh = {(r["set"], r["op"], r["dtype"]): r for r in rows if "op" in r}
+        partial = any(row.get("plan_only") for row in rows)
+        before = {key: now[key] for key in fresh if key in now}
+        sets = {key[0] for key in fresh}
+        kept = now if partial else {key: row for key, row in now.items() if key[0] not in sets}
+        now = {**kept, **fresh}
+    return list(now.values()), list(before.values())
+
+
+def failed(run: Any) -> frozenset[tuple[str, str]]:
+    """Return (operator, dtype) of all that did not pass the last time it was tried."""
+    rows, _ = merged(attempts(run))
+    bad = (row for row in rows if evidence.verdict(row) not in (*evidence.SOUND, "NOT_SUPPORTED"))
+    return frozenset((row["op"], row["dtype"]) for row in bad if row.get("not_tried") != "needs_accelerator")

@@ -103,8 +103,8 @@ def test_a_size_beyond_all_memory_is_a_row_that_says_why():
     assert all(row["samples_ms"] == [] and "memory" in row["error"].lower() for row in rows)
 
 
-def test_the_ceiling_is_measured_once_a_run(tmp_path, monkeypatch):
+def test_a_later_notebook_takes_the_ceiling_of_its_run(tmp_path, monkeypatch):
     run = results.start("05", str(tmp_path))
     run.append("ceiling", sweeps.bandwidth({1024: (40.0, 50.0)}, device="cpu"))
     monkeypatch.setattr(ceiling.isolate, "call", None)  # a second measurement would fail here
-    assert ceiling.study(run, {"device": "cpu"}, limit_s=1) == []
+    assert ceiling.study(run, {"device": "cpu"}, limit_s=1, reuse=True) == []

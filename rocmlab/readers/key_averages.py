@@ -24,7 +24,7 @@ TOTAL = re.compile(r"^Self (CPU|CUDA|Device|PrivateUse1|XPU) time total: *([\d.]
 # A row whose header was cut off: a name and the ten columns of a table without shapes and memory.
 PERCENT, TIME = r" +-?[\d.]+%", r" +-?[\d.]+(?:ns|us|ms|s)"
 ROW = re.compile(
-    rf"^ *(\S.*?){PERCENT}({TIME}){PERCENT}{TIME}{TIME}({TIME}){PERCENT}{TIME}{TIME} +([0-9]{1,15}) *$", re.MULTILINE
+    rf"^ *(\S.*?){PERCENT}({TIME}){PERCENT}{TIME}{TIME}({TIME}){PERCENT}{TIME}{TIME} +([0-9]{{1,15}}) *$", re.MULTILINE
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rocmlab.findings import Finding, finding
+from rocmlab.rates import is_number
 
 # Epsilon of each type; a logit rounded in that type moves by about this share of itself.
 EPSILON = {"float32": 1.19e-7, "float16": 9.77e-4, "bfloat16": 7.81e-3}
@@ -65,16 +66,18 @@ def judge_paths(record: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
 
     Returns the speed of every right path, null with a reason for a wrong one, and the finding if any path is wrong.
     """
-    expected = (record.get("cpu_float32") or {}).get("token_ids") or []
+    reference = record.get("cpu_float32")
+    expected = _tokens(reference) if isinstance(reference, dict) else []
     paths = {key.removeprefix("gpu_"): value for key, value in record.items() if _is_path(key, value)}
     steps = {name: _path_step(path, expected) for name, path in paths.items()}
     wrong = {name: step for name, step in steps.items() if step is not None}
     numbers: dict[str, Any] = {}
     for name, path in paths.items():
-        numbers[f"{name}_tok_s"] = None if name in wrong else path.get("tok_s")
+        rate = path.get("tok_s") if is_number(path.get("tok_s")) else None
+        numbers[f"{name}_tok_s"] = None if name in wrong else rate
         if name in wrong:
             numbers[f"{name}_tok_s_reason"] = "its text is wrong, so its speed is no result"
-        elif path.get("tok_s") is None:
+        elif rate is None:
             numbers[f"{name}_tok_s_reason"] = "the record holds no rate"
     if not wrong:
         return numbers, []
@@ -90,9 +93,13 @@ def _is_path(key: str, value: Any) -> bool:
     return key != "cpu_float32" and isinstance(value, dict) and "token_ids" in value
 
 
-def _path_step(path: dict[str, Any], expected: list[int]) -> int | None:
-    written = path.get("token_ids") or []
-    pairs = enumerate(zip(expected, written, strict=False))
+def _tokens(path: dict[str, Any]) -> list[Any]:
+    tokens = path.get("token_ids")
+    return tokens if isinstance(tokens, list) else []
+
+
+def _path_step(path: dict[str, Any], expected: list[Any]) -> int | None:
+    pairs = enumerate(zip(expected, _tokens(path), strict=False))
     apart = next((step for step, (one, other) in pairs if one != other), None)
     if path.get("logits_finite") is False:
         broken = path.get("first_nonfinite_step")

@@ -29,6 +29,8 @@ MODULES = (
     "applications",
     "records",
     "logs",
+    "timers",
+    "kernel_names",
     "unknown",
 )
 

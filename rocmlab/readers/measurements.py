@@ -14,6 +14,12 @@ from rocmlab import batch_judges, drift, findings, isolate, rates, series, texts
 from rocmlab.findings import finding
 from rocmlab.readers import Evidence, Reading
 
+# What a sweep over batches is computed from, beside its items.
+SWEEP_NUMBERS = (
+    "prompt_tokens", "new_tokens_each", "weight_bytes", "kv_bytes_a_position", "peak_gb_s", "kernel_launches_per_step",
+)  # fmt: skip
+LARGEST_BATCH = 1_000_000  # more rows than any device holds: such a number is damage
+
 
 def recognise(evidence: Evidence) -> bool:
     return (evidence.schema or "") in READERS
@@ -64,7 +70,7 @@ def _timings(record: dict[str, Any]) -> Reading:
         if median is None:
             numbers["median_ms_reason"] = "the record holds no calls"
         headline = finding("SERIES_READ", op=op, count=len(calls), median=median, unit=_word(record, "unit", "ms"))
-        drifting, found = drift.judge(calls, record.get("sensor"), op)
+        drifting, found = drift.judge(calls, _listed(record.get("sensor")), op)
         return Reading("timings", numbers=numbers | drifting | compiled, findings=first + found, headline=headline)
     numbers, found = rates.judge_gemm(record)
     words: dict[str, Any] = {"ms": numbers.get("median_ms"), "tflops": numbers.get("tflops")}
@@ -89,7 +95,7 @@ def _speedup(record: dict[str, Any]) -> Reading:
 
 
 def _result(record: dict[str, Any]) -> Reading:
-    numbers = {key: value for key, value in record.items() if value is None or _is_number(value)}
+    numbers: dict[str, Any] = {key: value for key, value in record.items() if value is None or _is_number(value)}
     for key in [key for key, value in numbers.items() if value is None]:
         numbers[f"{key}_reason"] = _word(record, f"{key}_reason", "NaN, Infinity or null in the file")
     count = sum(_is_number(value) for value in numbers.values())
@@ -104,6 +110,8 @@ def _greedy(record: dict[str, Any]) -> Reading:
 
 def _sweep(record: dict[str, Any]) -> Reading:
     """Judge a sweep over batches; batches without a time are null with their reason."""
+    record = record | {key: _number(record.get(key)) for key in SWEEP_NUMBERS}
+    record["items"] = [_sweep_item(item) for item in _listed(record.get("items")) if _is_batch(item)]
     numbers, found = batch_judges.judge(record)
     steps, failed = batch_judges.measured(record)
     words: dict[str, Any] = {key: _word(record, key, "unknown") for key in ("model", "dtype")}
@@ -135,6 +143,20 @@ def _exit_codes(record: dict[str, Any]) -> Reading:
         findings=kept,
         headline=finding("EXIT_CODES_READ", items=len(items)),
     )
+
+
+def _is_batch(item: Any) -> bool:
+    return isinstance(item, dict) and _is_number(item.get("batch")) and 1 <= item["batch"] <= LARGEST_BATCH
+
+
+def _sweep_item(item: dict[str, Any]) -> dict[str, Any]:
+    memory = item.get("memory")
+    sizes = {key: value for key, value in memory.items() if _is_number(value)} if isinstance(memory, dict) else None
+    return item | {"memory": sizes}
+
+
+def _number(value: Any) -> float | None:
+    return value if _is_number(value) else None
 
 
 _is_number = rates.is_number

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rocmlab.findings import finding
+from rocmlab.findings import Finding, finding
 from rocmlab.readers import Evidence, Reading, decode
 
 MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}  # the units that it prints
@@ -52,7 +52,10 @@ def read(evidence: Evidence) -> Reading:
     said = [f"{one.name} {one.median_ms:.4g} ms" for one in found[:SHOWN]]
     said += [f"+{len(found) - SHOWN}"] if len(found) > SHOWN else []
     headline = finding("TIMERS_READ", count=len(found), said="; ".join(said))
-    return Reading("timings", numbers=numbers, findings=_compared(found, numbers) + _unsteady(found), headline=headline)
+    judged = _compared(found) + _unsteady(found)
+    for each in judged:
+        numbers |= each["numbers"]
+    return Reading("timings", numbers=numbers, findings=judged, headline=headline)
 
 
 def timings(text: str) -> list[Timing]:
@@ -79,7 +82,7 @@ def _name(above: str) -> str:
     return "; ".join(lines[-4:])[:120] or "?"
 
 
-def _compared(found: list[Timing], numbers: dict[str, Any]) -> list[Any]:
+def _compared(found: list[Timing]) -> list[Finding]:
     """Say by how much two timings of the same statement, with as many threads, differ."""
     same: dict[tuple[str, int], list[float]] = {}
     for one in found:
@@ -88,12 +91,11 @@ def _compared(found: list[Timing], numbers: dict[str, Any]) -> list[Any]:
     if not apart:
         return []
     name, (fast, slow) = max(apart.items(), key=lambda item: item[1][1] / item[1][0])
-    numbers["slowest_over_fastest"] = slow / fast
     given = {"fastest_ms": fast, "slowest_ms": slow, "slowest_over_fastest": slow / fast}
     return [finding("TIMERS_APART", numbers=given, name=name[0])]
 
 
-def _unsteady(found: list[Timing]) -> list[Any]:
+def _unsteady(found: list[Timing]) -> list[Finding]:
     wide = [one for one in found if one.iqr_ms is not None and 100 * one.iqr_ms > UNSTEADY_PCT * one.median_ms]
     if not wide:
         return []

@@ -12,8 +12,8 @@ from rocmlab import sweep
 from rocmlab.curves import bytes_a_token, interval
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
-from rocmlab.speedup import FIRST_VISIT_TIMES
-from rocmlab.words import both
+from rocmlab.steadiness import FIRST_VISIT_TIMES
+from rocmlab.words import both, number
 
 BOUND_PCT = 60.0  # of the roof at batch 1: bandwidth-bound
 FAR_PCT = 30.0  # at most this, with a flat step: a fixed cost
@@ -108,8 +108,10 @@ def _roof(record: dict[str, Any]) -> dict[str, Any]:
 def _verdict(record: dict[str, Any], numbers: dict[str, Any]) -> Finding:
     share, growth, largest = numbers["roof_pct"], numbers["step_growth"], numbers["largest_batch"]
     code, variant = _decide(share, growth, largest)
+    steps, _ = measured(record)
     keys = ("decode_tok_s", "gb_s", "roof_pct", "roof_tok_s", "step_growth", "largest_batch")
-    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, **_roof(record))
+    flat_to = max((b for b, ms in steps.items() if ms <= FLAT * steps.get(1, 0)), default=1)
+    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, flat_to=flat_to, **_roof(record))
 
 
 def _decide(share: float | None, growth: float | None, largest: int | None) -> tuple[str, str | None]:
@@ -173,7 +175,8 @@ def judge_padding(rows: list[dict[str, Any]]) -> list[Finding]:
         real = sweep.of(frame, item)["real_prompt_tokens"].iloc[0]
         given = {"padded_step_ms": padded.median, "equal_step_ms": plain.median}
         given["padded_share_pct"] = 100 * (1 - real / (item["batch"] * item["context"]))
-        words = {"batch": item["batch"], "extra": 100 * (padded.median / plain.median - 1)}
+        words: dict[str, Any] = {"padded": number(padded.median, "ms"), "equal": number(plain.median, "ms")}
+        words |= {"batch": item["batch"], "extra": 100 * (padded.median / plain.median - 1)}
         variant = None if padded.low > plain.high else "same"
         return [finding("PADDING", numbers=given, variant=variant, **words)]
     return []

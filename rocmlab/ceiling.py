@@ -29,10 +29,10 @@ SLOW_S = 0.5  # a pass slower than this is sampled three times only
 SPILL = 0.5  # a card's memory does not halve its speed with size; memory behind PCIe does
 
 
-def study(run: Run, subject: dict[str, Any], *, limit_s: float) -> list[dict[str, Any]]:
-    """Measure clock and bandwidth in a child process, unless this run has them already; return how it ended."""
+def study(run: Run, subject: dict[str, Any], *, limit_s: float, reuse: bool = False) -> list[dict[str, Any]]:
+    """Measure clock and bandwidth in a child process and return how it ended; [] to `reuse` what this run has."""
     known = rows(run.path, "ceiling")
-    if bandwidth(known) and known[-1].get("device") == subject["device"]:
+    if reuse and bandwidth(known) and known[-1].get("device") == subject["device"]:
         return []
     given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "device": subject["device"]}
     outcome = isolate.call("rocmlab.ceiling:measure", given | {"limit_s": limit_s / 2}, limit_s=limit_s)

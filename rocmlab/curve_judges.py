@@ -11,8 +11,9 @@ from typing import Any
 from rocmlab import curves, drift, timing
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.roof import Roof
-from rocmlab.speedup import FIRST_VISIT_TIMES, judge_processes
+from rocmlab.steadiness import FIRST_VISIT_TIMES, judge_processes
 from rocmlab.timing import Interval
+from rocmlab.words import number
 
 NO_EFFECT_PCT = 5.0  # of TPOT, over all contexts measured: less is no effect
 CURVED_PCT = 10.0  # largest distance of a median from the line that still is a straight line
@@ -53,8 +54,19 @@ def judge_phases(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
         numbers = {"decode_step_ms": given["tpot_ms"], "gb_s": short["gb_s"], "roof_pct": short["mbu_pct"]}
         return [finding("IMPOSSIBLE_RATE", numbers=numbers, variant="bandwidth", roof=roof.gb_s, kind=roof.name)]
     variant = None if short["mbu_pct"] is not None else "no_roof"
+    said = {"prefill": number(given["prefill_ms"], "ms"), "long_prefill": number(given["long_prefill_ms"], "ms")}
+    said |= {"long_rate": number(given["long_prefill_tok_s"], "tok/s"), "tpot": number(given["tpot_ms"], "ms")}
+    said |= {"rate": number(given["decode_tok_s"], "tok/s"), "moved": number(given["gb_s"], "GB/s")}
     return [
-        finding("PREFILL_AND_DECODE", numbers=given, variant=variant, side=side(rows), roof=roof.gb_s, kind=roof.name)
+        finding(
+            "PREFILL_AND_DECODE",
+            numbers=given,
+            variant=variant,
+            **said,
+            side=side(rows),
+            roof=roof.gb_s,
+            kind=roof.name,
+        )
     ]
 
 
@@ -116,7 +128,12 @@ def judge_stamps(stamps: list[dict[str, Any]]) -> list[Finding]:
         cost: Interval = line["cost_pct"]
         name = str(line["bound_by"]).lower()
         given = {f"stamp_cost_{name}_pct": cost.median}
-        words = {"cost": cost.median, "low": cost.low, "high": cost.high, "usual": line["unstamped_ms"].median}
+        words = {
+            "cost": cost.median,
+            "low": cost.low,
+            "high": cost.high,
+            "usual": number(line["unstamped_ms"].median, "ms"),
+        }
         variant = {"CPU": "cpu", "host": "host", "device": "device"}[line["bound_by"]]
         if variant != "device" and cost.low > STAMP_PCT:
             variant = f"{variant}_dear"

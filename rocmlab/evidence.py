@@ -34,7 +34,7 @@ OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|not enough memory|ca
 UNSUPPORTED = re.compile(
     r"not implemented for|NotImplementedError|No available kernel|is not supported|not supported (?:on|for|by)"
     r"|unsupported (?:dtype|datatype)|(?:does not|doesn't) support|Cannot find a working triton|TritonMissing"
-    r"|is not currently supported|only supports|No valid triton|GPUTooOldForTriton|InvalidCxxCompiler|No working C\+\+",
+    r"|is not currently supported|only support(?:s|ed)|No valid triton|GPUTooOldForTriton|InvalidCxxCompiler|No working C\+\+",
     re.I,
 )
 POISON = re.compile(r"(?:CUDA|HIP) error|AcceleratorError|device-side assert|illegal memory access|hipError", re.I)

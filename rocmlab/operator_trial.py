@@ -24,6 +24,7 @@ from rocmlab.operators.check import Check, Maker, seeded
 MIN_CALLS, MAX_CALLS = 6, 30
 STEADY_S = 0.03  # time for steady calls beyond the first six
 STEADY_MOST_S = 0.6  # no further call begins after this
+CPU_CALLS = 3  # on a CPU subject, where no speed is judged: enough for a first call beside a steady one
 SAMPLED_ROWS = 48  # rows of a large result that are compared with float64
 GRAD_TERMS = 1024  # a gradient sums over the rows of its inputs
 WARNINGS_KEPT, TEXT_KEPT = 5, 500
@@ -42,6 +43,7 @@ def begin(device: str) -> dict[str, Any]:
     value = torch.ones(64, 64, device=device)
     timing.synchronise(device)
     result = float((value @ value).sum())
+    gc.freeze()  # torch's own objects need not be looked through at every collection
     return {"torch": torch.__version__, "sum": result, "threads": torch.get_num_threads()}
 
 
@@ -53,8 +55,10 @@ def trial(catalogue: str, name: str, dtype: str, device: str, off: bool = False)
     import torch
 
     check = operators.load(catalogue)[name]
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats(device)
     row: dict[str, Any] = {"inputs": [], "error": None, "precision": _precision(check, dtype, device)}
-    with warnings.catch_warnings(record=True) as caught, _switched(check.library, off) as switch:
+    with _switched(check.library, off) as switch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         row["switch"] = switch
         try:
@@ -208,7 +212,7 @@ def _sampled(check: Check, cpu: list[Any], made: list[Any], dtype: str, row: dic
     index = torch.linspace(0, rows - 1, min(SAMPLED_ROWS, rows)).long()
     few = [cpu[0][index], *(x[index] if x.shape[:1] == cpu[0].shape[:1] and x.dim() > 2 else x for x in cpu[1:])]
     found = _compared(check, [m[index.to(m.device)] for m in made], _reference(check, few, dtype), row)
-    lost = sum(int((~torch.isfinite(m)).sum()) for m in made)
+    lost = sum(int((~torch.isfinite(m)).sum()) for m in made if not torch.isfinite(m.sum(dtype=torch.float64)))
     return {**found, "rows_compared": len(index), "rows": rows, "not_finite": max(found["not_finite"], lost)}
 
 
@@ -272,11 +276,11 @@ def _wide(out: Any) -> Any:
 # ---- time and memory
 
 
-def steady(call: Callable[[], Any], device: str) -> list[float]:
+def steady(call: Callable[[], Any], device: str, most: int = MAX_CALLS) -> list[float]:
     """Return times of single calls in ms, synchronised at both ends, at least six unless they are very slow."""
     samples: list[float] = []
     spent = 0.0
-    while len(samples) < MAX_CALLS and (spent < STEADY_S or len(samples) < MIN_CALLS) and spent < STEADY_MOST_S:
+    while len(samples) < most and (spent < STEADY_S or len(samples) < MIN_CALLS) and spent < STEADY_MOST_S:
         timing.synchronise(device)
         began = time.perf_counter()
         call()
@@ -296,7 +300,7 @@ def _steady_row(check: Check, dtype: str, device: str) -> dict[str, Any]:
     call()
     gc.collect()
     before = _memory(device)
-    samples = steady(call, device)
+    samples = steady(call, device, CPU_CALLS if device == "cpu" else MAX_CALLS)
     gc.collect()
     after = _memory(device)
     _state["last"] = (check.name, dtype, call)

@@ -34,14 +34,14 @@ def _gemm() -> list[Check]:
         make("baddbmm", run=lambda t, b, x, y: t.baddbmm(b, x, y), inputs=(normal(16, 128, 128), normal(16, 128, 64), normal(16, 64, 128)), terms=64, steps=2),
         make("linear", run=_linear, inputs=(normal(128, K), weight, normal(1024)), steps=2, by_row=True, flop=2.0 * 128 * K * 1024),
         make("linear_one_row", run=_linear, inputs=(row, weight), flop=2.0 * K * 1024, more={"integers": (integers(1, K), integers(1024, K)), "outliers": (outliers(1, K), weight)}),
-        make("linear_vocabulary", run=_linear, inputs=(normal(1, 512), normal(32003, 512)), terms=512, grad=False, flop=2.0 * 512 * 32003),
+        make("linear_vocabulary", run=_linear, inputs=(normal(1, 256), normal(32003, 256)), terms=256, grad=False, flop=2.0 * 256 * 32003),
         make("linear_odd_shape", run=_linear, inputs=(normal(37, 1001), normal(333, 1001), normal(333)), steps=2, by_row=True, more={"integers": (integers(37, 1001), integers(333, 1001), integers(333))}),
         make("linear_few_columns", run=_linear, inputs=(normal(1000, 7), normal(3, 7)), terms=7),
         make("einsum", run=lambda t, x, y: t.einsum("bhqd,bhkd->bhqk", x, y), inputs=(normal(2, 8, 64, 64), normal(2, 8, 96, 64)), terms=64),
         make("matmul_broadcast", run=lambda t, x, y: t.matmul(x, y), inputs=(normal(4, 8, 32, 64), normal(64, 48)), terms=64),
         make("matrix_vector", run=lambda t, x, y: x.mv(y), inputs=(normal(2048, K), normal(K)), by_row=True, flop=2.0 * 2048 * K),
         make("outer", run=lambda t, x, y: t.outer(x, y), inputs=(normal(1024), normal(1024)), terms=1),
-        make("mm_tall", run=_tall, reference=_tall_reference, inputs=(normal(1024, 256), normal(256, 128)), terms=256, grad=False, by_row=False),
+        make("mm_tall", run=_tall, reference=_tall_reference, inputs=(normal(1024, 128), normal(128, 64)), terms=128, grad=False, by_row=False),
         make("mm_empty_and_ones", run=_edges, inputs=(normal(1, 1),), terms=1, grad=False),
     ]  # fmt: skip
 
@@ -117,13 +117,13 @@ def _pooling() -> list[Check]:
 
 def _normalisation() -> list[Check]:
     make = functools.partial(Check, family="normalisation", grad=True, terms=4096, steps=2)
-    image, affine = normal(8, 32, 28, 28), (normal(32), normal(32))
-    text = (normal(256, 1024), normal(1024), normal(1024))
+    image, affine = normal(4, 32, 28, 28), (normal(32), normal(32))
+    text = (normal(128, 1024), normal(1024), normal(1024))
     batch = functools.partial(make, library="dnn", inputs=(image, *affine))
     return [
-        batch("batch_norm_training", run=_batch_norm_training, more={"outliers": (outliers(8, 32, 28, 28), *affine)}),
+        batch("batch_norm_training", run=_batch_norm_training, more={"outliers": (outliers(4, 32, 28, 28), *affine)}),
         batch("batch_norm_inference", run=_batch_norm_inference),
-        make("layer_norm", run=lambda t, x, w, b: t.nn.functional.layer_norm(x, (1024,), w, b), inputs=text, more={"outliers": (outliers(256, 1024), normal(1024), normal(1024))}, by_row=True),
+        make("layer_norm", run=lambda t, x, w, b: t.nn.functional.layer_norm(x, (1024,), w, b), inputs=text, more={"outliers": (outliers(128, 1024), normal(1024), normal(1024))}, by_row=True),
         make("rms_norm", run=lambda t, x, w: t.nn.functional.rms_norm(x, (1024,), w, 1e-6), inputs=text[:2], by_row=True, steps=3),
         make("rms_norm_by_hand", run=_rms_norm, inputs=text[:2], by_row=True, steps=3),
         make("group_norm", run=lambda t, x, w, b: t.nn.functional.group_norm(x, 8, w, b), inputs=(image, *affine)),

@@ -9,7 +9,7 @@ import math
 import statistics
 from typing import Any
 
-from rocmlab import batch_judges, drift, rates, texts
+from rocmlab import batch_judges, drift, findings, isolate, rates, series, texts
 from rocmlab.findings import finding
 from rocmlab.readers import Evidence, Reading
 
@@ -54,13 +54,14 @@ def _timings(record: dict[str, Any]) -> Reading:
     op = str(record.get("op") or "operator")
     if "calls" in record:
         calls = [c for c in record.get("calls") or [] if _is_number(c)]
+        compiled, first, calls = series.judge_first_call(record, calls)
         median = statistics.median(calls) if calls else None
         numbers: dict[str, Any] = {"calls": len(calls), "median_ms": median}
         if median is None:
             numbers["median_ms_reason"] = "the record holds no calls"
         headline = finding("SERIES_READ", op=op, count=len(calls), median=median, unit=record.get("unit") or "ms")
         drifting, found = drift.judge(calls, record.get("sensor"), op)
-        return Reading("timings", numbers=numbers | drifting, findings=found, headline=headline)
+        return Reading("timings", numbers=numbers | drifting | compiled, findings=first + found, headline=headline)
     numbers, found = rates.judge_gemm(record)
     words: dict[str, Any] = {"ms": numbers.get("median_ms"), "tflops": numbers.get("tflops")}
     words["pct"] = numbers.get("peak_pct")
@@ -104,6 +105,25 @@ def _sweep(record: dict[str, Any]) -> Reading:
     return Reading("batch_sweep", numbers=numbers, findings=found, headline=headline)
 
 
+def _pieces(record: dict[str, Any]) -> Reading:
+    numbers, found = series.judge_pieces(record)
+    op = str(record.get("op") or "operator")
+    return Reading("chunk_check", numbers=numbers, findings=found, headline=finding("PIECES_READ", op=op))
+
+
+def _exit_codes(record: dict[str, Any]) -> Reading:
+    """Say what each exit code of a child process means; the same code once."""
+    items = [item for item in record.get("items") or [] if isinstance(item, dict) and _is_number(item.get("returncode"))]
+    found = []
+    for item in items:
+        status, words = isolate.meaning(int(item["returncode"]), str(item.get("platform") or "") or None)
+        if status in findings.messages():
+            found.append(finding(status, variant="exit", words=words))
+    order = list(dict.fromkeys(one["code"] for one in found))
+    kept = [next(one for one in found if one["code"] == code) for code in order]
+    return Reading("exit_codes", numbers={"items": len(items)}, findings=kept, headline=finding("EXIT_CODES_READ", items=len(items)))
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -116,4 +136,6 @@ READERS = {
     "rocmlab-result-1": _result,
     "rocmlab-greedy-check-1": _greedy,
     "rocmlab-batch-sweep-1": _sweep,
+    "rocmlab-chunk-check-1": _pieces,
+    "rocmlab-exit-codes-1": _exit_codes,
 }

@@ -88,9 +88,7 @@ def _cell(codes: list[str]) -> Text | None:
     rest = Counter(code for code in codes if code not in evidence.SOUND)
     ordered = sorted(rest.items(), key=lambda one: evidence.ORDER.index(one[0]))
     said = {
-        lang: words.word("list_comma", lang).join(
-            f"{count} {words.word(f'op_{code}', lang)}" for code, count in ordered
-        )
+        lang: words.word("list_comma", lang).join(f"{count} {words.word(f'op_{code}', lang)}" for code, count in ordered)
         for lang in words.LANGUAGES
     }
     return {lang: f"{passed}/{len(codes)}" + (f" ({said[lang]})" if ordered else "") for lang in words.LANGUAGES}
@@ -292,6 +290,8 @@ def footer(run: Path, rows: list[Row]) -> str:
         card=str(card), dtype=dtypes, n=len(rows), date=str(birth.get("started") or ""),
         notice="CPU run, no GPU measured" if on_cpu else "",
     )  # fmt: skip
+
+
 
 
 NAMES = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rocmlab.findings import Finding, finding
+from rocmlab.rates import is_number
 
 # Epsilon of each type; a logit rounded in that type moves by about this share of itself.
 EPSILON = {"float32": 1.19e-7, "float16": 9.77e-4, "bfloat16": 7.81e-3}
@@ -66,8 +67,8 @@ def judge_paths(record: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     Returns the speed of every right path, null with a reason for a wrong one, and the finding if any path is wrong.
     """
     reference = record.get("cpu_float32")
-    expected = reference.get("token_ids") if isinstance(reference, dict) else None
-    if not isinstance(expected, list) or not expected:
+    expected = _tokens(reference) if isinstance(reference, dict) else []
+    if not expected:
         return {}, [finding("NO_REFERENCE_TEXT")]
     if record.get("gaps_logits") and isinstance(record.get("subject"), dict):
         return {}, judge_text([record])
@@ -76,10 +77,11 @@ def judge_paths(record: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     wrong = {name: step for name, step in steps.items() if step is not None}
     numbers: dict[str, Any] = {}
     for name, path in paths.items():
-        numbers[f"{name}_tok_s"] = None if name in wrong else path.get("tok_s")
+        rate = path.get("tok_s") if is_number(path.get("tok_s")) else None
+        numbers[f"{name}_tok_s"] = None if name in wrong else rate
         if name in wrong:
             numbers[f"{name}_tok_s_reason"] = "its text is wrong, so its speed is no result"
-        elif path.get("tok_s") is None:
+        elif rate is None:
             numbers[f"{name}_tok_s_reason"] = "the record holds no rate"
     if not wrong:
         said = finding("PATHS_RIGHT", numbers={"paths": len(paths), "tokens": len(expected)}, names=", ".join(paths))
@@ -96,9 +98,13 @@ def _is_path(key: str, value: Any) -> bool:
     return key != "cpu_float32" and isinstance(value, dict) and "token_ids" in value
 
 
-def _path_step(path: dict[str, Any], expected: list[int]) -> int | None:
-    written = path.get("token_ids")
-    written = written if isinstance(written, list) else []
+def _tokens(path: dict[str, Any]) -> list[Any]:
+    tokens = path.get("token_ids")
+    return tokens if isinstance(tokens, list) else []
+
+
+def _path_step(path: dict[str, Any], expected: list[Any]) -> int | None:
+    written = _tokens(path)
     pairs = enumerate(zip(expected, written, strict=False))
     apart = next((step for step, (one, other) in pairs if one != other), None)
     if apart is None and len(written) != len(expected):

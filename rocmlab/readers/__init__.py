@@ -30,6 +30,8 @@ MODULES = (
     "applications",
     "records",
     "logs",
+    "timers",
+    "kernel_names",
     "unknown",
 )
 

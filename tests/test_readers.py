@@ -84,6 +84,8 @@ TEXTS = {
     "crash": "Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f0000. Reason: Page not present.\n",
     "chat": "small-model : 31.4 tok/sec, 210 tokens, 0.82s to first token\n",
     "import": "  import torch\nImportError: libamdhip64.so.6: cannot open shared object file\n",
+    "benchmark": "mm\n  Median: 2.4 ms\n  IQR: 0.3 ms (2.1 to 2.4)\n  2 measurements, 9 runs per measurement, 1 thread\n",
+    "names": "Cijk_Ailk_Bljk_HHS_BH_MT32x32x16_SN_K1\nvoid at::native::k<4>(int)\ntriton_poi_fused_mul_0\n",
     "lines": "".join(f"{json.dumps(row)}\n" for row in ROWS),
 }
 FILES = sorted(path for path in DATA.rglob("*") if path.suffix in (".ipynb", ".json", ".jsonl", ".gz"))
@@ -225,9 +227,9 @@ def test_a_reader_that_fails_says_what_the_file_looks_like(tmp_path, monkeypatch
     assert words.word(f"looks_{name}", lang) in got["sentence"] and "KeyError: 'libraries'" in got["sentence"]
 
 
-def test_numbers_that_no_sentence_can_hold_are_a_failure_too(tmp_path):
+def test_a_sentence_that_lacks_its_numbers_is_a_failure_too(tmp_path):
     (tmp_path / "odd.json").write_text(json.dumps(SPEEDUP), encoding="utf-8")
-    found = findings.finding("KEY_AVERAGES_READ", self_cpu_us=[], self_device_us={})
+    found = findings.finding("KEY_AVERAGES_READ")
     reading = readers.Reading("key_averages", headline=found)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "read", lambda path, window: reading)

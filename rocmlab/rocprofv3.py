@@ -37,7 +37,10 @@ def measure(
                 answer = readers.answer(table)
                 row |= {key: answer[key] for key in ("numbers", "libraries", "top_kernels") if key in answer}
                 if "top_kernels" not in answer and row["status"] == "OK":
-                    row |= {"status": "UNREADABLE", "words": f"its table {table.name} holds no kernels that can be read"}
+                    row |= {
+                        "status": "UNREADABLE",
+                        "words": f"its table {table.name} holds no kernels that can be read",
+                    }
     run.append(tracing.TABLE, row)
     return row
 

@@ -251,7 +251,7 @@ def test_recorded_times_that_are_no_numbers_are_left_out():
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8", "utf-8-sig"])
 def test_tables_redirected_on_windows_are_recognised(tmp_path, encoding):
     stats = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"void k<1>(int, float)",3,6000,2000,100.0\n'
-    domains = "ROCPROFV3 KERNEL_DISPATCH SUMMARY:\n\n| NAME | DOMAIN | CALLS | DURATION |\n| k | KERNEL_DISPATCH | 3 | 6000 |\n"
+    domains = "ROCPROFV3 SUMMARY:\n\n| NAME | DOMAIN | CALLS | NS |\n| k | KERNEL_DISPATCH | 3 | 6000 |\n"
     for text in (TABLE, stats, domains):
         plain = read(tmp_path, text)
         assert plain["kind"] != "unknown"

@@ -141,7 +141,7 @@ def answer(path: Path, lang: str = "en", window: str = "auto") -> dict[str, Any]
     reading = read(path, window)
     try:
         return _said(path, reading, lang)
-    except Exception as error:  # numbers of a type that no sentence can hold
+    except Exception as error:  # a sentence lacks a number, or cannot hold one of its type
         return _said(path, failed(path.name, reading.kind, error), lang)
 
 

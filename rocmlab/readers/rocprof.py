@@ -34,7 +34,11 @@ def recognise(evidence: Evidence) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    return [line for line in text.replace("\r", "").replace("\0", "").split("\n") if line.strip() and not line.startswith("#")]
+    return [
+        line
+        for line in text.replace("\r", "").replace("\0", "").split("\n")
+        if line.strip() and not line.startswith("#")
+    ]
 
 
 def _form(lines: list[str]) -> str | None:

@@ -65,7 +65,12 @@ def judge_paths(record: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
 
     Returns the speed of every right path, null with a reason for a wrong one, and the finding if any path is wrong.
     """
-    expected = (record.get("cpu_float32") or {}).get("token_ids") or []
+    reference = record.get("cpu_float32")
+    expected = reference.get("token_ids") if isinstance(reference, dict) else None
+    if not isinstance(expected, list) or not expected:
+        return {}, [finding("NO_REFERENCE_TEXT")]
+    if record.get("gaps_logits") and isinstance(record.get("subject"), dict):
+        return {}, judge_text([record])
     paths = {key.removeprefix("gpu_"): value for key, value in record.items() if _is_path(key, value)}
     steps = {name: _path_step(path, expected) for name, path in paths.items()}
     wrong = {name: step for name, step in steps.items() if step is not None}
@@ -77,7 +82,8 @@ def judge_paths(record: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
         elif path.get("tok_s") is None:
             numbers[f"{name}_tok_s_reason"] = "the record holds no rate"
     if not wrong:
-        return numbers, []
+        said = finding("PATHS_RIGHT", numbers={"paths": len(paths), "tokens": len(expected)}, names=", ".join(paths))
+        return numbers, [said]
     numbers["first_wrong_step"] = min(wrong.values())
     broken = any(paths[name].get("logits_finite") is False for name in wrong)
     words = {"wrong_arm": ", ".join(wrong), "right_arm": ", ".join(name for name in paths if name not in wrong)}
@@ -91,9 +97,12 @@ def _is_path(key: str, value: Any) -> bool:
 
 
 def _path_step(path: dict[str, Any], expected: list[int]) -> int | None:
-    written = path.get("token_ids") or []
+    written = path.get("token_ids")
+    written = written if isinstance(written, list) else []
     pairs = enumerate(zip(expected, written, strict=False))
     apart = next((step for step, (one, other) in pairs if one != other), None)
+    if apart is None and len(written) != len(expected):
+        apart = min(len(written), len(expected))
     if path.get("logits_finite") is False:
         broken = path.get("first_nonfinite_step")
         return broken if isinstance(broken, int) else apart or 0

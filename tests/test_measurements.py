@@ -103,6 +103,43 @@ PATHS = {
 def test_right_paths_keep_their_speed(tmp_path):
     found = answer(tmp_path, PATHS)
     assert (found["verdict"], found["numbers"]) == ("OK", {"flash_tok_s": 50.0, "math_tok_s": 40.0})
+    assert "flash, math" in found["sentence"]
+
+
+@pytest.mark.parametrize("tokens", [[], [1, 2], None])
+def test_a_path_with_fewer_tokens_has_no_speed(tmp_path, tokens):
+    short = PATHS | {"gpu_flash": {"token_ids": tokens, "logits_finite": True, "tok_s": 50.0}}
+    found = answer(tmp_path, short)
+    assert (found["verdict"], found["numbers"]["flash_tok_s"]) == ("WRONG_TEXT", None)
+
+
+def test_without_a_reference_nothing_is_called_right(tmp_path):
+    assert answer(tmp_path, {k: v for k, v in PATHS.items() if k != "cpu_float32"})["verdict"] == "NO_REFERENCE_TEXT"
+
+
+def test_a_record_with_gaps_is_judged_as_the_page_does(tmp_path):
+    import made
+
+    rounding = made.text(gaps=[0.0, 0.0, 0.01, 0.0], subject={"token_ids": [5, 6, 9, 8]})
+    assert answer(tmp_path, rounding)["findings"][0]["code"] == "TEXT_RIGHT"
+    wrong = made.text(gaps=[0.0, 0.0, 9.0, 0.0], subject={"token_ids": [5, 6, 9, 8]})
+    assert answer(tmp_path, wrong)["verdict"] == "WRONG_TEXT"
+
+
+def test_tables_of_records_are_judged(tmp_path):
+    import made
+
+    def table(rows):
+        stamp = {"run": "r", "notebook": "03", "attempt": "1"}
+        return answer(tmp_path, "\n".join(json.dumps(stamp | row) for row in rows), "rows.jsonl")
+
+    assert [f["code"] for f in table(made.study())["findings"]][:1] == ["NOT_LIKE_FOR_LIKE"]
+    assert "SPEEDUP" in [f["code"] for f in table(made.study())["findings"]]
+    assert table([made.text(logits_finite=False, first_nonfinite_step=1)])["verdict"] == "WRONG_TEXT"
+    died = [{"what": "generation 0", "status": "TIMEOUT", "words": "still running after 5 s, ended"}]
+    assert table(died)["verdict"] == "PROCESS_ENDED"
+    odd = made.generation(token_stamps_s=[1, "x"], t_end_s="x", prompt_tokens="many")
+    assert table([odd, odd])["verdict"] == "RECORDS_ODD"
 
 
 def test_a_wrong_path_loses_its_speed_and_the_right_one_is_named(tmp_path):

@@ -20,7 +20,8 @@ LAYOUT = re.compile(r"\b([ABCD])(?:desc)?=\[type=(\w+) rows=(\d+) cols=(\d+) ld=
 BATCH = re.compile(r"batch(?:Count|_count)?=(\d+)")
 TRANS = re.compile(r"trans([abAB])=OP_(\w)")
 COMPUTE = re.compile(r"computeType=(\w+)")
-ALGO = re.compile(r"algo=\[algoId=(\d+)(?: tile=(?:MATMUL_TILE_)?(\w+))?(?: stages=(?:MATMUL_STAGES_)?(\w+))?")
+ALGO = re.compile(r"algo=\[algoId=(\d+)(?: tile=(?:MATMUL_TILE_)?(\w+))?(?: stages=(?:MATMUL_STAGES_)?(\w+))?([^\]]*)")
+SPLIT = re.compile(r"numSplitsK=(\d+)")
 NO_PATHS = re.compile(rf"No paths matched (\S+?)\.? Make sure|Enum not found! ({GFX})")
 MATMUL = re.compile(r"(?:rocblaslt_matmul\w*|cublasLt(\w*)Matmul)$")
 LIBRARIES = {"HIPBLASLT": "hipBLASLt", "cublasLt": "cuBLASLt"}
@@ -88,7 +89,11 @@ class Parser:
         if not MATMUL.match(function):
             return "known"
         if level.lower() == "trace":
-            self.held = (name, function, body, line)
+            call = matmul(name, function, body) if library == "cublasLt" else None
+            if call is None:
+                self.held = (name, function, body, line)
+            elif not self.log.inner(call):
+                self.log.add(call, line, "trace")
         elif level.lower() == "api":
             count, first = self.api.get(name, (0, line))
             self.api[name] = (count + 1, first)
@@ -156,7 +161,10 @@ def matmul(library: str, function: str, body: str) -> Call | None:
 
 
 def _algorithm(body: str) -> str:
+    """Return cuBLASLt's algorithm, its tile and stages, and into how many parts it cuts k, where it does."""
     match = ALGO.search(body)
     if match is None:
         return ""
-    return " ".join(f"{name} {v}" for name, v in zip(("algo", "tile", "stages"), match.groups(), strict=True) if v)
+    split = SPLIT.search(match[4])
+    named = zip(("algo", "tile", "stages", "split-k"), (*match.groups()[:3], split and split[1]), strict=True)
+    return " ".join(f"{name} {value}" for name, value in named if value)

@@ -89,7 +89,8 @@ def judge_prefill(rows: list[dict[str, Any]]) -> list[Finding]:
     given = {"prefill_growth": known[long] / known[short], "prompt_growth": long / short, "prefill_flat_to": flat_to}
     code = "PREFILL_FLAT" if flat_to >= FLAT_PROMPTS * short else "PREFILL_GROWS"
     said = {"flat": number(known[flat_to], "ms"), "few": number(known[short], "ms"), "many": number(known[long], "ms")}
-    return [finding(code, numbers=given, short=short, long=long, **said)]
+    variant = "throughout" if code == "PREFILL_FLAT" and flat_to == long else None
+    return [finding(code, numbers=given, variant=variant, short=short, long=long, **said)]
 
 
 def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import sweep
-from rocmlab.curves import bytes_a_token, interval
+from rocmlab import sweep, timing
+from rocmlab.curves import bytes_a_token
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
 from rocmlab.steadiness import FIRST_VISIT_TIMES
-from rocmlab.words import both, number
+from rocmlab.words import both
 
 BOUND_PCT = 60.0  # of the roof at batch 1: bandwidth-bound
 FAR_PCT = 30.0  # at most this, with a flat step: a fixed cost
@@ -162,24 +162,33 @@ def second_request(record: dict[str, Any]) -> Finding | None:
     variant = "free" if ratio <= FREE else "cheap" if ratio < (1 + batch) / 2 else "dear"
     free_to = max((b for b in steps if steps[b] <= RISES * steps[1]), default=1)
     given = {"batch": batch, "slower_pct": 100 * (ratio - 1), "throughput_ratio": batch / ratio}
-    return finding("SECOND_REQUEST", numbers=given, variant=variant, up_to=free_to)
+    return finding("SECOND_REQUEST", numbers=given, variant=variant, up_to=free_to, slower=max(0.0, 100 * (ratio - 1)))
 
 
 def judge_padding(rows: list[dict[str, Any]]) -> list[Finding]:
-    """Say what padding costs: the step of a padded batch against that of the same batch of equal lengths."""
-    frame = sweep.passes(rows)
+    """Say what padding costs: the padded batch against the same batch of equal lengths, each over one text alone."""
     for item in sweep.items(rows):
-        plain, padded = (interval(sweep.of(frame, item | {"padded": kind})["decode_step_ms"]) for kind in (False, True))
+        plain, padded = (sweep.ratio(rows, item | {"padded": kind}) for kind in (False, True))
         if not item["padded"] or not plain or not padded:
             continue
-        real = sweep.of(frame, item)["real_prompt_tokens"].iloc[0]
-        given = {"padded_step_ms": padded.median, "equal_step_ms": plain.median}
+        real = sweep.of(sweep.passes(rows), item)["real_prompt_tokens"].iloc[0]
+        given = {"padded_over_batch_1": padded.median, "equal_over_batch_1": plain.median}
         given["padded_share_pct"] = 100 * (1 - real / (item["batch"] * item["context"]))
-        words: dict[str, Any] = {"padded": number(padded.median, "ms"), "equal": number(plain.median, "ms")}
-        words |= {"batch": item["batch"], "extra": 100 * (padded.median / plain.median - 1)}
         variant = None if padded.low > plain.high else "same"
-        return [finding("PADDING", numbers=given, variant=variant, **words)]
+        extra = 100 * (padded.median / plain.median - 1)
+        return [finding("PADDING", numbers=given, variant=variant, batch=item["batch"], extra=extra)]
     return []
+
+
+def judge_scatter(rows: list[dict[str, Any]], side: str) -> list[Finding]:
+    """Say it when the same step of one text takes very different times during the sweep."""
+    context = min((one["context"] for one in sweep.items(rows)), default=0)
+    samples = sweep.steps_of(rows, {"context": context, "batch": 1, "padded": False})
+    spread = timing.spread_pct([1000 / one for one in samples])
+    if spread is None or spread <= timing.NOISY_PCT:
+        return []
+    variant = "very" if spread > timing.VERY_NOISY_PCT else None
+    return [finding("NOISY", numbers={"iqr_pct": spread}, variant=variant, side=side, spread=spread)]
 
 
 def judge_first_pass(rows: list[dict[str, Any]], side: str) -> list[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ COPIES = 2  # of the cache while it grows by one position: the old one and the n
 
 
 def items(batches: list[int], contexts: list[int]) -> list[dict[str, Any]]:
-    """Return what is measured, small first: every batch at every context, and one padded batch at each context."""
-    found = []
+    """Return what is measured, small first: every batch (and batch 1) at every context, and one padded one at each."""
+    found, wanted = [], sorted({1, *batches})
     for context in contexts:
-        found += [{"context": context, "batch": batch, "padded": False} for batch in sorted(batches)]
-        middle = sorted(batches)[len(batches) // 2]
+        found += [{"context": context, "batch": batch, "padded": False} for batch in wanted]
+        middle = wanted[len(wanted) // 2]
         found.append({"context": context, "batch": middle, "padded": True})
     return [one for one in found if not (one["padded"] and one["batch"] == 1)]
 
@@ -119,36 +120,58 @@ def prompts_of(item: dict[str, Any], vocabulary: int) -> list[list[int]]:
 def _passes(
     run: Run, mark: dict[str, Any], loaded: models.Loaded, item: dict[str, Any], steps: int, passes: int
 ) -> None:
-    """Prefill once, take the same steps again and again; the first pass visits each length for the first time."""
+    """Take the same steps again and again, in turns with one text alone (the anchor), whatever state the machine is in.
+
+    The first pass visits each length for the first time and stands apart.
+    """
     import torch
 
-    device, prompts = mark["device"], prompts_of(item, loaded.model.config.vocab_size)
-    ids, mask = decode.padded(prompts, device)
+    device, model, vocabulary = mark["device"], loaded.model, loaded.model.config.vocab_size
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats(device)
     with torch.inference_mode(), timing.OtherWork() as others:
-        timing.synchronise(device)
-        began = time.perf_counter()
-        logits, state = decode.prefill(loaded.model, ids, mask)
-        timing.synchronise(device)
-        filled_ms = 1000 * (time.perf_counter() - began)
-        decode.choose(state, logits)
-        del logits
-        first = state.token
-        for number in range(passes + 1):
-            row = mark | {"pass": number, "visit": "steady" if number else "first", "prefill_ms": filled_ms}
-            row["real_prompt_tokens"] = sum(len(one) for one in prompts)
-            run.append("batches", row | _steps(loaded.model, state, device, steps))
-            decode.back(state, steps)
-            state.token = first
+        batch = _filled(model, prompts_of(item, vocabulary), device)
+        run.append("batches", mark | batch.facts | {"pass": 0, "visit": "first"} | _steps(model, batch, device, steps))
+        arms = [(mark | batch.facts, batch)]
+        if item["batch"] > 1:
+            alone = _filled(model, prompts_of(item | {"batch": 1, "padded": False}, vocabulary), device)
+            _steps(model, alone, device, steps)
+            beside = {"beside": item["batch"], "beside_padded": item["padded"], "batch": 1, "padded": False}
+            arms.append((mark | alone.facts | {"kind": "anchor"} | beside, alone))
+        for number in range(1, passes + 1):
+            for row, one in arms if number % 2 else arms[::-1]:
+                timed = _steps(model, one, device, steps)
+                run.append("batches", row | {"pass": number, "visit": "steady"} | timed)
     peak = torch.cuda.max_memory_allocated(device) if device != "cpu" else None
     run.append("batches", mark | {"kind": "conditions", "others_cpu_pct": others.pct, "peak_device_bytes": peak})
 
 
-def _steps(model: Any, state: decode.State, device: str, steps: int) -> dict[str, Any]:
-    """Take steps with a stamp each; return the time of each in ms."""
+@dataclass
+class Batch:
+    """A batch after its prefill: the state and its first token to come back to, and facts for its rows."""
+
+    state: decode.State
+    first: Any
+    facts: dict[str, Any]
+
+
+def _filled(model: Any, prompts: list[list[int]], device: str) -> Batch:
+    ids, mask = decode.padded(prompts, device)
     timing.synchronise(device)
-    stamps = [time.perf_counter(), *decode.steps(model, state, steps)]
+    began = time.perf_counter()
+    logits, state = decode.prefill(model, ids, mask)
+    timing.synchronise(device)
+    facts = {"prefill_ms": 1000 * (time.perf_counter() - began), "real_prompt_tokens": sum(map(len, prompts))}
+    decode.choose(state, logits)
+    return Batch(state, state.token, facts)
+
+
+def _steps(model: Any, batch: Batch, device: str, steps: int) -> dict[str, Any]:
+    """Take steps with a stamp each and go back; return the time of each in ms."""
+    timing.synchronise(device)
+    stamps = [time.perf_counter(), *decode.steps(model, batch.state, steps)]
+    decode.back(batch.state, steps)
+    batch.state.token = batch.first
     each = [1000 * (late - early) for early, late in itertools.pairwise(stamps)]
     return {"step_ms": each, "decode_step_ms": sum(each) / steps}
 

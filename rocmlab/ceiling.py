@@ -60,7 +60,7 @@ def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: flo
 
 
 def sizes(device: str) -> list[int]:
-    """Return doubling sizes in bytes, from one that a cache may hold up to what the free memory allows."""
+    """Return sizes in bytes, each four times the last, from one that a cache may hold up to what the memory allows."""
     import psutil
     import torch
 
@@ -68,7 +68,9 @@ def sizes(device: str) -> list[int]:
         most = min(LARGEST["cpu"], CPU_FREE_SHARE * psutil.virtual_memory().available)
     else:
         most = min(LARGEST["gpu"], FREE_SHARE * torch.cuda.mem_get_info(torch.device(device))[0])
-    found = [SMALLEST << step for step in range(max(1, int(math.log2(max(most, SMALLEST) / SMALLEST)) + 1))]
+    found = [SMALLEST]
+    while 4 * found[-1] <= most:
+        found.append(4 * found[-1])
     # The last one fills what is free: where a driver moves memory out of the card, it shows only there.
     return [*found, int(most) // MIB * MIB] if device != "cpu" and most > 1.25 * found[-1] else found
 

@@ -18,6 +18,8 @@ from rocmlab.words import number
 NO_EFFECT_PCT = 5.0  # of TPOT, over all contexts measured: less is no effect
 CURVED_PCT = 10.0  # largest distance of a median from the line that still is a straight line
 STAMP_PCT = 1.0
+RISES = 1.25  # a prefill within a quarter of the shortest prompt's has not grown
+FLAT_PROMPTS = 4  # over a prompt four times as long
 
 
 def judge(
@@ -26,7 +28,13 @@ def judge(
     """Return the findings of the length and stamp records, worst first; [] when nothing is there."""
     found = [*judge_processes(ended or []), *judge_memory(rows)]
     if not curves.steady(rows).empty:
-        found += [*judge_phases(rows, roof), *judge_context(rows, roof), *judge_visits(rows), *judge_ways(rows)]
+        found += [
+            *judge_phases(rows, roof),
+            *judge_prefill(rows),
+            *judge_context(rows, roof),
+            *judge_visits(rows),
+            *judge_ways(rows),
+        ]
         found += [*judge_stamps(stamps), *judge_conditions(rows), *judge_steadiness(rows)]
     return worst_first(found)
 
@@ -68,6 +76,21 @@ def judge_phases(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
             kind=roof.name,
         )
     ]
+
+
+def judge_prefill(rows: list[dict[str, Any]]) -> list[Finding]:
+    """Say whether a longer prompt takes longer to read: where it does not, a fixed cost hides the arithmetic."""
+    table = curves.by_length(rows, None).to_dict("records")
+    known = {line["length_tokens"]: line["prefill_ms"].median for line in table if line["prefill_ms"]}
+    if len(known) < 2:
+        return []
+    short, long = min(known), max(known)
+    flat_to = max(length for length, ms in known.items() if ms <= RISES * known[short])
+    given = {"prefill_growth": known[long] / known[short], "prompt_growth": long / short, "prefill_flat_to": flat_to}
+    code = "PREFILL_FLAT" if flat_to >= FLAT_PROMPTS * short else "PREFILL_GROWS"
+    said = {"flat": number(known[flat_to], "ms"), "few": number(known[short], "ms"), "many": number(known[long], "ms")}
+    variant = "throughout" if code == "PREFILL_FLAT" and flat_to == long else None
+    return [finding(code, numbers=given, variant=variant, short=short, long=long, **said)]
 
 
 def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:

@@ -73,19 +73,35 @@ def stamps(case: str, stamped_ms: float, unstamped_ms: float, queued_ms: float, 
 
 
 def batches(
-    steps_ms: dict[int, float | str], context: int = 100, first_extra_ms: float = 0.0, **changes: Any
-) -> list[dict[str, Any]]:
-    """Passes over batches: a time in ms, or the text of an error."""
+    steps_ms: dict[int, float | str], context: int = 100, first_extra_ms: float = 0.0, alone_ms: float | None = None,
+    slow: dict[int, float] | None = None, **changes: Any,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Passes over batches: a time in ms, or the text of an error; every batch takes turns with one text alone.
+
+    `alone_ms` is that text's step where batch 1 is not among them. `slow` multiplies all that was measured while a
+    batch had its turn, as a machine with two states does.
+    """
     rows: list[dict[str, Any]] = []
     mark = HEAD | {"kind": "item", "context": context, "padded": False, "new_tokens_each": 10, "process": 0} | changes
+    alone = steps_ms.get(1, alone_ms)
     for batch, step in steps_ms.items():
         if isinstance(step, str):
             rows.append(mark | {"batch": batch, "error": step})
             continue
+        anchor = mark | {
+            "kind": "anchor",
+            "batch": 1,
+            "padded": False,
+            "beside": batch,
+            "beside_padded": mark["padded"],
+        }
         for number in range(7):
-            ms = step * (1 + 0.002 * number) if number else step + first_extra_ms
-            timed = {"pass": number, "visit": "steady" if number else "first", "decode_step_ms": ms, "prefill_ms": 50.0}
-            rows.append(mark | {"batch": batch, "real_prompt_tokens": batch * context} | timed)
+            scale = (slow or {}).get(batch, 1.0) * (1 + 0.002 * number)
+            timed = {"pass": number, "visit": "steady" if number else "first", "prefill_ms": 50.0}
+            ms = scale * step if number else step + first_extra_ms
+            rows.append(mark | {"batch": batch, "real_prompt_tokens": batch * context} | timed | {"decode_step_ms": ms})
+            if number and batch > 1 and alone:
+                rows.append(anchor | timed | {"decode_step_ms": scale * alone})
     return rows
 
 

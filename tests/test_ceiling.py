@@ -98,6 +98,24 @@ def test_this_machine_s_rates_are_those_of_an_independent_copy(tmp_path, monkeyp
     assert len(results.rows(tmp_path, "clock")) == 1
 
 
+def test_sizes_grow_fourfold_and_leave_the_machine_its_memory(monkeypatch):
+    import psutil
+
+    class Memory:
+        available = 3 << 30
+
+    monkeypatch.setattr(psutil, "virtual_memory", Memory)
+    assert [size >> 20 for size in ceiling.sizes("cpu")] == [16, 64, 256]
+    Memory.available = 64 << 30
+    assert [size >> 20 for size in ceiling.sizes("cpu")] == [16, 64, 256, 1024]
+
+
+def test_a_card_is_filled_to_what_is_free_so_that_a_spill_shows(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(7.2 * 2**30), 8 << 30))
+    found = [size >> 20 for size in ceiling.sizes("cuda:0")]
+    assert found[:-1] == [16, 64, 256, 1024, 4096] and found[-1] == int(0.85 * 7.2 * 1024)
+
+
 def test_a_size_beyond_all_memory_is_a_row_that_says_why():
     rows = ceiling.one_size("cpu", 1 << 50, clock.Choice("perf_counter", 0.01, 0, 0, None, ""))
     assert all(row["samples_ms"] == [] and "memory" in row["error"].lower() for row in rows)

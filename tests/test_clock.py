@@ -81,10 +81,14 @@ def test_this_machine_s_clock_measures_a_sleep():
     assert clock.timed(lambda: time.sleep(0.03), "cpu") == pytest.approx(30, abs=25)
 
 
-def test_warm_goes_on_while_blocks_improve_and_stops_then():
-    left = iter([0.06, 0.04, 0.02, 0.02, 0.0, 0.0])
-    times = clock.warm(lambda: time.sleep(next(left)), "cpu")
-    assert len(times) == 4
+@pytest.mark.parametrize(
+    ("blocks", "kept"),
+    [([60, 40, 20, 20, 1], 4), ([60, 58, 1], 2), ([60, 56, 54, 1], 3), ([20, 90, 1], 2), ([30, 20, 25, 1], 3)],
+)
+def test_warm_goes_on_while_a_block_is_five_percent_faster_than_the_best_before(monkeypatch, blocks, kept):
+    left = iter(blocks)
+    monkeypatch.setattr(clock, "timed", lambda task, device: next(left))
+    assert clock.warm(lambda: None, "cpu") == blocks[:kept]
 
 
 def test_warm_is_bounded_in_count_and_time():

@@ -45,6 +45,19 @@ def test_the_table_by_length():
     assert line["mbu_pct"] == pytest.approx(line["gb_s"] / 5)
 
 
+@pytest.mark.parametrize(("per_token_ms", "code"), [(0.1, "PREFILL_GROWS"), (0.001, "PREFILL_FLAT")])
+def test_prefill_grows_with_the_prompt_or_does_not(per_token_ms, code):
+    rows = sweeps.lengths()
+    for row in rows:
+        row["t_prefill_s"] = (20 + per_token_ms * row.get("length", 0)) / 1000
+    found = curve_judges.judge_prefill(rows)
+    assert codes(found) == [code]
+    assert found[0]["numbers"]["prefill_growth"] == pytest.approx(
+        (20 + 2000 * per_token_ms) / (20 + 100 * per_token_ms)
+    )
+    assert "2000" in said(found[0])
+
+
 def test_without_a_ceiling_mbu_is_null_with_the_reason():
     line = curves.by_length(sweeps.lengths(), None, "not measured here").iloc[0]
     assert line["mbu_pct"] is None and line["mbu_pct_reason"] == "not measured here"
@@ -250,6 +263,18 @@ def test_the_table_by_batch():
     assert table.loc[64, "step_ms"] is None and "out of memory" in table.loc[64, "step_ms_reason"]
 
 
+def test_a_machine_that_changes_its_speed_meanwhile_does_not_bend_the_curve():
+    rows = sweeps.batches(FLAT, slow={1: 1.7, 2: 1.7, 32: 1.7})
+    record = sweep.sweep(rows, 100, 500.0, "measured")
+    steps = {item["batch"]: item["decode_step_ms"] for item in record["items"]}
+    assert {batch: steps[batch] / steps[1] for batch in steps} == pytest.approx({b: ms / 20 for b, ms in FLAT.items()})
+    table = sweep.by_batch(rows, 500.0).set_index("batch")
+    assert table.loc[2, "step_ms"].median == pytest.approx(1.7 * 20.2 * 1.007)  # as it was measured
+    assert table.loc[2, "times_batch_1"].median == pytest.approx(1.01)
+    assert codes(batch_judges.judge_scatter(rows, "GPU")) == ["NOISY"]
+    assert batch_judges.judge_scatter(sweeps.batches(FLAT), "GPU") == []
+
+
 def judged(steps, roof_gb_s=500.0, kind="measured"):
     return batch_judges.judge(sweep.sweep(sweeps.batches(steps), 100, roof_gb_s, kind))
 
@@ -337,14 +362,14 @@ def test_what_a_second_request_would_cost(steps, variant):
 
 
 def test_padding_that_costs_and_that_does_not():
-    plain, padded = sweeps.batches({4: 20.0}), sweeps.batches({4: 26.0}, padded=True)
+    plain, padded = sweeps.batches({4: 20.0}, alone_ms=20.0), sweeps.batches({4: 26.0}, padded=True, alone_ms=20.0)
     for row in padded:
         row["real_prompt_tokens"] = 250
     found = batch_judges.judge_padding(plain + padded)[0]
     assert found["variant"] is None and found["numbers"]["padded_share_pct"] == pytest.approx(37.5)
     assert "30%" in said(found)
     for row in padded:
-        row["decode_step_ms"] *= 20 / 26
+        row["decode_step_ms"] *= 1 if row["kind"] == "anchor" else 20 / 26
     assert batch_judges.judge_padding(plain + padded)[0]["variant"] == "same"
     assert batch_judges.judge_padding(plain) == []
 
@@ -456,7 +481,9 @@ def run_of(tmp_path: Path) -> Path:
     run.append("stamps", sweeps.stamps("as_it_is", 20.05, 20.0, 19.9))
     run.append("ceiling", sweeps.bandwidth({256: (900.0, 900.0), 512: (480.0, 500.0), 1024: (480.0, 500.0)}))
     rows = (
-        sweeps.batches(FLAT) + sweeps.batches({4: 22.0}, padded=True) + sweeps.batches({1: 22.0, 8: 23.0}, context=400)
+        sweeps.batches(FLAT)
+        + sweeps.batches({4: 22.0}, padded=True, alone_ms=20.0)
+        + sweeps.batches({1: 22.0, 8: 23.0}, context=400)
     )
     run.append("batches", rows + sweeps.batches({64: "out of memory: CUDA out of memory"}))
     return tmp_path

@@ -56,7 +56,11 @@ def judge(rows: list[dict[str, Any]], roof: Roof, ended: list[dict[str, Any]]) -
     found += [*judged, *later]
     second = batch_judges.second_request(records[0])
     found += [second] if second else []
-    found += batch_judges.judge_padding(rows) + batch_judges.judge_first_pass(rows, curve_judges.side(rows))
+    found += (
+        batch_judges.judge_scatter(rows, curve_judges.side(rows))
+        + batch_judges.judge_padding(rows)
+        + batch_judges.judge_first_pass(rows, curve_judges.side(rows))
+    )
     return found, judged[0]
 
 
@@ -92,6 +96,7 @@ def alt(name: str, drawn: pd.DataFrame, value: str) -> Text:
 
 
 NAMES = (
-    "context_tokens", "batch", "padded", "step_ms", "first_visit_ms", "decode_tok_s", "gb_s", "roof_pct", "peak_gib",
+    "context_tokens", "batch", "padded", "step_ms", "first_visit_ms", "times_batch_1", "first_prefill_ms",
+    "decode_tok_s", "gb_s", "roof_pct", "peak_gib",
 )  # fmt: skip
 LABELS = {name: words.both(f"column_{name}") for name in NAMES}

@@ -85,7 +85,6 @@ def static(check: Check, dtype: str) -> dict[str, Any]:
     return {
         "waits_by_design": check.waits,
         "library_switch": check.library,
-        "flop": check.flop,
         "has_gradient": check.grad,
         "random_numbers": check.reference is not None and check.atol is not None,
         "compute_dtype": dtype,

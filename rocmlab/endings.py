@@ -9,7 +9,7 @@ CHINESE = (
     (r"still running after ([\d.e+]+) s, ended", r"\1 s 后仍在运行，已被终止"),
     (r"ended by (\S+), most often the out-of-memory killer", r"被 \1 终止，多半是系统因内存不足而终止"),
     (r"ended by Windows code (\w+)", r"以 Windows 代码 \1 结束"),
-    (r"ended by (\S+)", r"被 \1 终止"),
+    (r"ended by (\S+( \(\w+\))?)", r"被 \1 终止"),
     (r"exit code (-?\d+)", r"退出代码 \1"),
     (r"access violation( \(\w+\))?", r"访问冲突\1"),
     (r"a DLL needed at start was not found( \(\w+\))?", r"缺少启动时需要的 DLL\1"),

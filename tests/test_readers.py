@@ -84,7 +84,7 @@ TEXTS = {
     "crash": "Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f0000. Reason: Page not present.\n",
     "chat": "small-model : 31.4 tok/sec, 210 tokens, 0.82s to first token\n",
     "import": "  import torch\nImportError: libamdhip64.so.6: cannot open shared object file\n",
-    "benchmark": "mm\n  Median: 2.4 ms\n  IQR: 0.3 ms (2.1 to 2.4)\n  2 measurements, 9 runs per measurement, 1 thread\n",
+    "benchmark": "mm\n  Median: 2.4 ms\n  IQR: 0.3 ms (2 to 3)\n  2 measurements, 9 runs per measurement, 1 thread\n",
     "names": "Cijk_Ailk_Bljk_HHS_BH_MT32x32x16_SN_K1\nvoid at::native::k<4>(int)\ntriton_poi_fused_mul_0\n",
     "lines": "".join(f"{json.dumps(row)}\n" for row in ROWS),
 }

@@ -338,13 +338,18 @@ def test_notes_of_libraries():
 
 
 def test_a_bench_result_is_a_rate_of_one_call():
-    table = "transA,transB,M,N,K,batch_count,rocblas-Gflops,us\nT,N,1000,1000,500,4,1,{}\n"
-    (found,) = [
-        f for f in library_judges.judge(logs.parse_text(table.format("2000.0") * 2)) if f["code"] == "GEMMS_BENCHED"
-    ]
-    assert found["numbers"]["bench_results"] == 1  # one shape, measured twice
-    assert "1000x1000x500: 2 TFLOP/s" in findings.say(found)["sentence"]  # 2 m n k batch = 4e9 in 2 ms
-    assert "TFLOP" not in said(table.format("0.0"), "GEMMS_BENCHED")
+    table = "transA,transB,M,N,K,batch_count,rocblas-Gflops,us\nT,N,{},1000,500,4,1,{}\n"
+    text = table.format(1000, "2000.0") * 2 + table.format(3000, "1000.0")
+    (found,) = [f for f in library_judges.judge(logs.parse_text(text)) if f["code"] == "GEMMS_BENCHED"]
+    assert found["numbers"]["bench_results"] == 2  # two shapes, the first measured twice
+    assert "1000x1000x500: 2 TFLOP/s; 3000x1000x500: 12 TFLOP/s" in findings.say(found)["sentence"]  # 2 m n k batch / t
+    assert "TFLOP" not in said(table.format(1000, "0.0"), "GEMMS_BENCHED")
+
+
+def test_convolutions_and_norms_of_a_log_are_in_its_note():
+    line = "MIOpen(HIP): Command [LogCmdBNorm] MIOpenDriver.exe bnorm -n 4 -c 8 -D 3 -H 2 -W 2 -m 1 --forw 1 -b 0 -r 1 -s 1"
+    (found,) = [f for f in library_judges.judge(logs.parse_text(line)) if f["code"] == "CONVOLUTIONS_LOGGED"]
+    assert (found["numbers"]["batch_norms"], found["numbers"]["convolutions"]) == (1, 0)
 
 
 def test_each_library_is_told_its_own_products():

@@ -271,3 +271,93 @@ def test_short_records_of_rocblas_are_still_known(line):
 
 def test_the_facts_about_architectures_are_no_log(shared):
     assert readers.answer(shared / "amd-facts" / "archs.yaml")["kind"] == "unknown"
+
+
+# ---- counts, targets and variants
+
+
+ARCH = "MIOpen(HIP): Info2 [Handle] Raw device name: gfx1103"
+KERNEL_DB = "MIOpen(HIP): Warning [KernDb] database not present"
+COMPILE = "MIOpen(HIP): Error [BuildHip] HIPRTC status = HIPRTC_ERROR_COMPILATION (6), source file: MIOpenPooling.cpp"
+NO_TENSILE = "rocBLAS error: Cannot read /opt/TensileLibrary.dat: Illegal seek for GPU arch : gfx1034"
+HEURISTICS = "MIOpen(HIP): Info2 [GetSolutionsFallback] Unable to load file: /opt/db/gfx1103.tn.model)"
+
+
+@pytest.mark.parametrize("text", [KERNEL_DB, COMPILE, "HIP error: invalid device function"])
+def test_a_target_that_the_log_names_elsewhere_is_said(text):
+    code = codes(text)[0]
+    assert "gfx1103" not in said(text, code) and "gfx1103" in said(f"{ARCH}\n{text}", code)
+
+
+def test_what_the_log_does_not_name_is_not_claimed():
+    assert "no_header" in [f["variant"] for f in library_judges.judge(logs.parse_text(COMPILE))]
+    missing = [f for f in library_judges.judge(logs.parse_text(NO_TENSILE)) if f["code"] == "NO_BLAS_KERNELS"]
+    assert [f["variant"] for f in missing] == ["no_list"]
+    assert codes("rocBLAS error: Could not initialize Tensile library") == ["NO_BLAS_KERNELS"]
+    assert "heuristics file gfx1103.tn.model" in said(f"{HEURISTICS}\n{NAIVE}\n{NO_DATABASE}", "NAIVE_CONVOLUTION")
+    partly = OOM.format("HIP", "20.00", "10.00").split("and 10.00 MiB")[0]
+    assert "does not hold all parts" in said(partly, "OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize("cause", [COMPILE, NO_TENSILE])
+def test_a_status_is_a_consequence_of_each_cause(cause):
+    assert "LIBRARY_ERROR" not in codes(f"{cause}\nRuntimeError: rocblas_status_internal_error")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "key"),
+    [
+        ("Memory access fault by GPU node-1 on address 0x7. Reason: Page not present.", "GPU_FAULT", "gpu_faults"),
+        ("amdgpu: GPU reset begin!", "GPU_HANG", "driver_lines"),
+        ("RuntimeError: HIP error: unknown error", "LIBRARY_ERROR", "library_errors"),
+        (
+            ":3:hip_module.cpp:791 : hipLaunchKernel: Returned hipErrorInvalidValue : ",
+            "LIBRARY_ERROR",
+            "library_errors",
+        ),
+        (NAIVE, "NAIVE_CONVOLUTION", "naive_convolutions"),
+        ("loaded TensileLibrary_Type_HH_fallback_gfx1034.hsaco", "FALLBACK_KERNEL", "fallback_lines"),
+    ],
+)
+def test_what_came_three_times_is_counted_three_times(line, code, key):
+    found = {f["code"]: f for f in library_judges.judge(logs.parse_text("\n".join([line] * 3)))}
+    assert found[code]["numbers"][key] == 3
+
+
+def test_the_first_message_is_told_and_a_library_by_its_own_name():
+    text = "HIP error: one thing\nHIP error: a second one\n"
+    assert "one thing" in said(text, "LIBRARY_ERROR") and "second one" not in said(text, "LIBRARY_ERROR")
+    assert said("RuntimeError: miopenStatusUnknownError", "LIBRARY_ERROR").startswith("miopen reports")
+
+
+def test_notes_of_libraries():
+    assert codes("MIOpen(HIP): Info [Find] MIOPEN_FIND_MODE = DYNAMIC_HYBRID(5)") == ["FIND_MODE_DYNAMIC"]
+    assert codes("Enum not found! gfx1034") == ["HIPBLASLT_NOT_USED"]
+    (tuned,) = library_judges.judge(logs.parse_text("GemmTunableOp_Half_TN,tn_3_1_4,Gemm_Hipblaslt_7,0.02"))
+    assert (tuned["numbers"]["tuned_shapes"], tuned["numbers"]["tuned_hipblaslt"]) == (1, 1)
+
+
+def test_a_bench_result_is_a_rate_of_one_call():
+    table = "transA,transB,M,N,K,batch_count,rocblas-Gflops,us\nT,N,{},1000,500,4,1,{}\n"
+    text = table.format(1000, "2000.0") * 2 + table.format(3000, "1000.0")
+    (found,) = [f for f in library_judges.judge(logs.parse_text(text)) if f["code"] == "GEMMS_BENCHED"]
+    assert found["numbers"]["bench_results"] == 2  # two shapes, the first measured twice
+    assert "1000x1000x500: 2 TFLOP/s; 3000x1000x500: 12 TFLOP/s" in findings.say(found)["sentence"]  # 2 m n k batch / t
+    assert "TFLOP" not in said(table.format(1000, "0.0"), "GEMMS_BENCHED")
+
+
+def test_convolutions_and_norms_of_a_log_are_in_its_note():
+    line = "MIOpen(HIP): Command [LogCmdBNorm] MIOpenDriver.exe bnorm -n 4 -c 8 -D 3 -H 2 -W 2 -m 1 --forw 1 -b 0 -r 1 -s 1"
+    (found,) = [f for f in library_judges.judge(logs.parse_text(line)) if f["code"] == "CONVOLUTIONS_LOGGED"]
+    assert (found["numbers"]["batch_norms"], found["numbers"]["convolutions"]) == (1, 0)
+
+
+def test_each_library_is_told_its_own_products():
+    trace = "rocblas_hgemm,N,T,7,3,5,1,0x1,7,0x2,3,0,0x3,7,atomics_not_allowed"
+    log = logs.parse_text("\n".join([trace, trace, API.format("hipblasLtMatmul")]))
+    found = {f["words"]["library"]: f["numbers"] for f in library_judges.judge(log) if f["code"] == "GEMMS_LOGGED"}
+    assert found == {"rocBLAS": {"rocblas_calls": 2}, "hipBLASLt": {"hipblaslt_calls": 1}}
+
+
+def test_the_first_damaged_line_is_named():
+    assert "line 2" in said("MIOpen(HIP): Info [x] y\nMIOpen(HIP): Comma\n", "DAMAGED_LINES")

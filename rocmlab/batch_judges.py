@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rocmlab import sweep, timing
+from rocmlab.batches import NO_TIME
 from rocmlab.curves import bytes_a_token
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
@@ -130,13 +131,15 @@ def _decide(share: float | None, growth: float | None, largest: int | None) -> t
 
 
 def _limit(record: dict[str, Any], failed: dict[int, str]) -> list[Finding]:
-    """Name the batches without room, and explain the first: asked, free, held, reserved but unused."""
-    short = [batch for batch, why in failed.items() if "memory" in why.lower() or "not tried" in why]
-    other = {batch: why for batch, why in failed.items() if batch not in short}
+    """Name the batches that have no time and why; of those without room the first is explained: asked, free, held."""
+    short = [batch for batch, why in failed.items() if "memory" in why.lower() or "did not fit" in why]
+    late = [batch for batch, why in failed.items() if why.startswith(NO_TIME)]
+    other = [batch for batch, why in failed.items() if batch not in (*short, *late) and not why.startswith("not tried")]
     found = []
     if other:
-        first = next(iter(other))
-        found.append(finding("BATCH_FAILED", batch=first, words=other[first].splitlines()[0][:160]))
+        found.append(finding("BATCH_FAILED", batch=other[0], words=failed[other[0]].splitlines()[0][:160]))
+    if late:
+        found.append(finding("BATCH_NO_TIME", batches=", ".join(map(str, late))))
     if not short:
         return found
     items_ = [i for i in record["items"] if isinstance(i, dict) and i.get("batch") == short[0]]
@@ -203,3 +206,17 @@ def judge_first_pass(rows: list[dict[str, Any]], side: str) -> list[Finding]:
         return []
     given = {"first_pass_step_ms": new, "steady_step_ms": usual}
     return [finding("FIRST_VISIT_SLOW", numbers=given, side=side, first=new, usual=usual, extra=new - usual)]
+
+
+def discarded(record: dict[str, Any]) -> list[Finding]:
+    """Return what a sweep refutes: bandwidth far below the roof, arithmetic where more rows take no time."""
+    numbers = numbers_of(record)
+    share, growth, largest = numbers["roof_pct"], numbers["step_growth"], numbers["largest_batch"]
+    found = []
+    if share is not None and share <= FAR_PCT:
+        given = {key: numbers[key] for key in ("gb_s", "roof_pct")}
+        found.append(finding("NOT_BANDWIDTH", numbers=given, **_roof(record)))
+    if growth is not None and growth <= FLAT and largest >= LEAST_BATCH:
+        given = {key: numbers[key] for key in ("step_growth", "largest_batch")}
+        found.append(finding("NOT_ARITHMETIC", numbers=given))
+    return found

@@ -18,6 +18,7 @@ from rocmlab.results import Run
 SCHEMA = "rocmlab-batch-sweep-1"
 CPU_FREE_SHARE = 0.5  # of the machine's free memory that a batch on the CPU may take: beyond, the system kills programs
 PADDED = (1.0, 0.75, 0.5, 0.25)  # lengths of neighbouring rows in the padded batch, as shares of the context
+NO_TIME, ENDED = "no time", "the process ended"  # how the errors of items begin that were never finished
 COPIES = 2  # of the cache while it grows by one position: the old one and the new one
 
 
@@ -47,24 +48,30 @@ def study(
         outcome = isolate.call("rocmlab.batches:measure", given, limit_s=deadline - time.monotonic())
         ended.append(isolate.record(run, "batches_ended", f"batches, process {len(ended)}", outcome))
         done = sum(row.get("kind") == "done" and row["process"] == len(ended) - 1 for row in run.rows("batches"))
-        if outcome.status == "OK" or done == len(left):
-            break
         if done == 0 and outcome.status == "ERROR":
-            break  # the model cannot be loaded, or the program is wrong: the next process would end the same way
-        run.append("batches", _lost(left[done], len(ended) - 1, outcome.words, facts))
-        left = without_larger(left[done + 1 :], left[done])
+            return ended  # the model cannot be loaded, or the program is wrong: the next process would end the same way
+        left = left[done:]
+        if not left or outcome.status == "OK":
+            return ended
+        if outcome.status != "TIMEOUT":
+            left = _behind(run, left, outcome.words, facts)
+    for item in left:
+        run.append("batches", _lost(item, f"{NO_TIME}: the limit of {limit_s:g} s was reached", facts))
     return ended
 
 
-def _lost(item: dict[str, Any], process: int, words: str, facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "kind": "item",
-        **item,
-        **facts,
-        "process": process,
-        "error": f"the process ended: {words}",
-    }
+def _behind(run: Run, left: list[dict[str, Any]], words: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Record the item that ended its process and those as large that are not tried after it; return the others."""
+    kept = without_larger(left[1:], left[0])
+    run.append("batches", _lost(left[0], f"{ENDED}: {words}", facts))
+    for item in left[1:]:
+        if item not in kept:
+            run.append("batches", _lost(item, f"not tried: batch {left[0]['batch']} ended its process", facts))
+    return kept
+
+
+def _lost(item: dict[str, Any], error: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"schema": SCHEMA, "kind": "item", **item, **facts, "error": error}
 
 
 def without_larger(left: list[dict[str, Any]], failed: dict[str, Any]) -> list[dict[str, Any]]:

@@ -55,6 +55,7 @@ def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: flo
         timing.release(device)  # a block that torch keeps would push the next, larger one out of the card
         for row in found:
             head = {"schema": SCHEMA, "device": device, "clock": chosen.clock, "load": began}
+            head["evidence_grade"] = "B" if chosen.clock == clock.EVENTS else "D"
             run.append("ceiling", head | {"others_cpu_pct": others.pct} | row)
             spent += sum(row.get("samples_ms") or []) * (row.get("passes") or 0) / 1000
 

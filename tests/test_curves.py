@@ -351,6 +351,27 @@ def test_a_batch_that_ended_its_process_is_broken_not_a_limit():
     assert "BATCH_FAILED" in codes(found) and "BATCH_LIMIT" not in codes(found)
 
 
+def test_batches_that_were_not_reached_are_neither_broken_nor_out_of_memory():
+    rows = sweeps.batches(FLAT | {64: "no time: the limit of 60 s was reached"})
+    found = batch_judges.judge(sweep.sweep(rows, 100, 500.0, "measured"))[1]
+    assert codes(found) == ["FIXED_COST_PER_STEP", "BATCH_NO_TIME"] and "64" in said(found[1])
+
+
+@pytest.mark.parametrize(
+    ("steps", "roof_gb_s", "refuted"),
+    [
+        (FLAT, 500.0, ["NOT_BANDWIDTH", "NOT_ARITHMETIC"]),
+        (FLAT, 60.0, ["NOT_ARITHMETIC"]),
+        ({1: 20.0, 2: 40.0, 8: 160.0}, 500.0, ["NOT_BANDWIDTH"]),
+        ({1: 20.0, 2: 40.0, 8: 160.0}, None, []),
+        ({2: 20.0}, 500.0, []),
+    ],
+)
+def test_what_a_sweep_refutes(steps, roof_gb_s, refuted):
+    record = sweep.sweep(sweeps.batches(steps), 100, roof_gb_s, "measured")
+    assert codes(batch_judges.discarded(record)) == refuted
+
+
 @pytest.mark.parametrize(
     ("steps", "variant"), [(FLAT, "free"), ({1: 20.0, 2: 25.0, 4: 30.0}, "cheap"), ({1: 20.0, 2: 39.0}, "dear")]
 )

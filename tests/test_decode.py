@@ -278,9 +278,22 @@ def test_a_process_that_is_killed_costs_its_batch_only(tmp_path, monkeypatch):
     ended, rows = sweep_of(tmp_path, plan)
     assert [one["status"] for one in ended] == ["KILLED", "OK"]
     assert calls == [[1, 2, 4, 8, 1, 2, 4, 8], [1, 2]]  # nothing as large as the one that died is tried again
-    lost = [r for r in rows if r.get("error")]
-    assert [(r["context"], r["batch"]) for r in lost] == [(8, 4)] and "out-of-memory killer" in lost[0]["error"]
-    assert {(r["context"], r["batch"]) for r in rows} == {(8, 1), (8, 2), (8, 4), (16, 1), (16, 2)}
+    lost = {(r["context"], r["batch"]): r["error"] for r in rows if r.get("error")}
+    assert set(lost) == {(8, 4), (8, 8), (16, 4), (16, 8)} and "out-of-memory killer" in lost[8, 4]
+    assert lost[16, 8] == "not tried: batch 4 ended its process"
+    assert {(r["context"], r["batch"]) for r in rows} == {(c, b) for c in (8, 16) for b in (1, 2, 4, 8)}
+
+
+def test_batches_that_the_time_limit_cut_off_are_rows(tmp_path, monkeypatch):
+    def call(target, arguments, *, limit_s):
+        batches.measure(**{**arguments, "plan": arguments["plan"][:1]})
+        monkeypatch.setattr(batches.time, "monotonic", lambda: 1e9)
+        return isolate.Outcome("TIMEOUT", "still running after 60 s, ended", None, 60.0, None, None, "", "")
+
+    monkeypatch.setattr(isolate, "call", call)
+    ended, rows = sweep_of(tmp_path, batches.items([1, 2, 4], [8])[:3])
+    assert [one["status"] for one in ended] == ["TIMEOUT"]
+    assert [r["batch"] for r in rows if r.get("error", "").startswith("no time: the limit of 60 s")] == [2, 4]
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_study_with_one_row(tmp_path):

@@ -29,6 +29,8 @@ def section(run: Path) -> Section:
     head = next((r for r in rows if r.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
     made.answers = {"slow": verdict} if verdict else {}
+    shortest = min(one["context"] for one in sweep.items(rows))
+    made.discarded = batch_judges.discarded(sweep.sweep(rows, shortest, roof.gb_s, roof.kind))
     said = "roof_measured_is" if roof.kind == "measured" else "roof_stated_is"
     notes = [words.both(said, roof=words.number(roof.gb_s)) if roof.gb_s else {"en": roof.reason, "zh": roof.reason}]
     made.tables = [Table("by_batch", words.both("by_batch"), table, notes=notes, labels=LABELS)]
@@ -51,7 +53,7 @@ def judge(rows: list[dict[str, Any]], roof: Roof, ended: list[dict[str, Any]]) -
         one
         for record in records[1:]
         for one in batch_judges.judge(record)[1]
-        if one["code"] in ("BATCH_LIMIT", "BATCH_FAILED")
+        if one["code"] in ("BATCH_LIMIT", "BATCH_FAILED", "BATCH_NO_TIME")
     ]
     found += [*judged, *later]
     second = batch_judges.second_request(records[0])

@@ -1,6 +1,7 @@
 """Operator, library, kernel, evidence: what the logs of notebook 08 tell, on one table, and what they cannot tell.
 
-Pure functions from the records `library_runs` (one row a child) and `library_calls` (tidy rows) to tables and findings.
+Pure functions from the records `library_runs` (one row a child) and `library_calls` (tidy rows) to tables; the findings
+are in `backend_judges`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rocmlab import gemms
-from rocmlab.findings import Finding, finding, worst_first
+from rocmlab import gemms, words
 
 Row = dict[str, Any]
 
@@ -17,14 +17,19 @@ Row = dict[str, Any]
 NOT_PRODUCTS = (
     "embedding",
     "RMSNorm",
-    "rotary embedding",
     "KV cache append",
     "SiLU times up",
     "residual add",
     "argmax",
 )
-UNTOLD = "no log mentions it"
-SLOWER, FASTER = 1.1, 0.9  # beyond these a logged decode step is called slower, or the comparison disturbed
+ROTARY = "rotary embedding"
+# torch's own names of its back ends, and what the table says.
+CHOICES = {
+    "Native": "native", "Cudnn": "cuDNN", "Miopen": "MIOpen", "MATH": "math", "FLASH_ATTENTION": "flash",
+    "EFFICIENT_ATTENTION": "memory-efficient", "CUDNN_ATTENTION": "cuDNN",
+}  # fmt: skip
+SHORT = {"scaled_dot_product_attention": "attention"}  # for a column that must fit a phone
+CHOOSERS = ("scaled_dot_product_attention", "batch_norm")  # operators for which torch can be asked
 # What each further part consists of, and which kinds of logged call are evidence for it.
 PARTS = {
     "attention": (("scaled_dot_product_attention", ("attention", "plan")),),
@@ -64,6 +69,12 @@ def _shape(call: Row) -> tuple[Any, ...]:
     return (call["phase"], call["m"], call["n"], call["k"])
 
 
+def choice(done: Row, part: str, dtype: str) -> str | None:
+    """Return in words which back end torch said it chooses for a part; None where it could not be asked."""
+    name = (done.get("choices") or {}).get(f"{part} {dtype}")
+    return CHOICES.get(name, name) if name else None
+
+
 def needed(done: Row) -> tuple[list[gemms.Needed], str]:
     """Return the products of one token and where that list comes from: the config, else the model's linear modules."""
     try:
@@ -85,7 +96,7 @@ def reconciled(done: Row, calls: list[Row], dtype: str, phase: str = "decode") -
 
 def table(runs: list[Row], calls: list[Row]) -> list[Row]:
     """Return one row an operator: part, dtype, operator, calls_a_step, library (null: no log mentions it), kernel
-    (null: that library's log names none), and as evidence file, first line and calls logged."""
+    (null: that library's log names none), as evidence file, first line and calls logged, and `chosen`, torch's word."""
     done = work(runs)
     if done is None:
         return []
@@ -94,7 +105,8 @@ def table(runs: list[Row], calls: list[Row]) -> list[Row]:
         rows += _decode(done, calls, dtype)
         for part, operators in PARTS.items():
             for operator, kinds in operators:
-                rows += _part(part, operator, kinds, dtype, calls)
+                chosen = choice(done, part, dtype) if operator in CHOOSERS else None
+                rows += [{**row, "chosen": chosen} for row in _part(part, operator, kinds, dtype, calls)]
     return rows
 
 
@@ -105,27 +117,39 @@ def grouped(rows: list[Row]) -> list[Row]:
         product = " x " in row["operator"]
         key = (row["part"], row["dtype"], row["library"], row["kernel"], product, row["operator"] == "attention")
         groups.setdefault(key, []).append(row)
+    several = len({row["dtype"] for row in rows}) > 1
     found = []
     for (part, dtype, library, kernel, *_), members in groups.items():
         counts = [m["calls_a_step"] for m in members if m["calls_a_step"]]
-        lines = [m["line"] for m in members if m["line"]]
-        logged = sum(m["calls_logged"] for m in members if m["calls_logged"])
+        bare = [m["operator"].split(" (")[0] for m in members]
+        names = ", ".join(SHORT.get(name, name) for name in bare)
         found.append(
             {
-                "part": f"{part}, {dtype}",
-                "operators": ", ".join(m["operator"].split(" (")[0] for m in members),
+                "operators": words.both(f"part_{part}", operators=names, dtype=f" {dtype}" if several else ""),
                 "calls_a_step": sum(counts) or None,
                 "library": library,
                 "kernel": kernel,
-                "evidence": f"{members[0]['file'].split('/')[-1]}:{min(lines)}, {logged} calls" if lines else UNTOLD,
+                "evidence": evidence(members),
             }
         )
     return found
 
 
+def evidence(members: list[Row]) -> dict[str, str]:
+    """Return in both languages the first line that proves a row, and how many calls were logged; else torch's choice,
+    where it could be asked."""
+    lines = [m["line"] for m in members if m["line"]]
+    if lines:
+        calls = sum(m["calls_logged"] for m in members if m["calls_logged"])
+        log = members[0]["file"].split("/")[-1].removesuffix(".log").partition("-")[2]
+        return words.both("evidence_line", log=log or members[0]["file"], line=min(lines), calls=calls)
+    chosen = members[0]["chosen"]
+    return words.both("untold_chosen", chosen=chosen) if chosen else words.both("untold")
+
+
 def _row(part: str, dtype: str, operator: str, count: int | None, found: list[Row], shown: int = 0) -> Row:
     libraries = ", ".join(dict.fromkeys(c["library"] for c in found)) or None
-    kernels = ", ".join(dict.fromkeys(c["kernel"] for c in found if c.get("kernel"))) or None
+    kernels = "; ".join(dict.fromkeys(c["kernel"] for c in found if c.get("kernel"))) or None
     return {
         "part": part,
         "dtype": dtype,
@@ -136,6 +160,7 @@ def _row(part: str, dtype: str, operator: str, count: int | None, found: list[Ro
         "file": found[0]["file"] if found else None,
         "line": found[0]["line"] if found else None,
         "calls_logged": shown if found else None,
+        "chosen": None,
     }
 
 
@@ -149,8 +174,12 @@ def _decode(done: Row, calls: list[Row], dtype: str) -> list[Row]:
         rows.append(_row("decode", dtype, name, one["count"], found, one["seen"]))
     shapes = {(one["m"], one["k"]) for one in result.projections}
     rest = [c for c in in_phase if (c["m"], c["k"]) not in shapes]
-    count = result.attention // result.steps if result.attention else None
-    rows.append(_row("decode", dtype, "attention", count, rest if result.attention else [], result.attention))
+    angles = [c for c in rest if c["k"] == 1] if result.rotary else []
+    inside = [c for c in rest if c not in angles] if result.attention else []
+    fused = [c for c in calls if c["phase"] == f"decode {dtype}" and c["kind"] in ("attention", "plan")]
+    for name, found in (("attention", [*inside, *(c for c in fused if c["stage"] == "run")]), (ROTARY, angles)):
+        logged = sum(c["calls"] for c in found)
+        rows.append(_row("decode", dtype, name, logged // result.steps or None, found, logged))
     return rows + [_row("decode", dtype, name, None, []) for name in NOT_PRODUCTS]
 
 
@@ -196,44 +225,6 @@ def counts(runs: list[Row], calls: list[Row]) -> list[Row]:
                 }
             )
     return rows
-
-
-def judge(runs: list[Row], calls: list[Row]) -> list[Finding]:
-    """Return the findings of the notebook, worst first."""
-    done = work(runs)
-    if done is None:
-        return [finding("LOGS_NOT_TAKEN", reason="; ".join(f"{r['kind']}: {r['words']}" for r in runs) or "not run")]
-    found: list[Finding] = []
-    for dtype in done["dtypes"]:
-        found += gemms.judge(reconciled(done, calls, dtype), dtype=dtype)
-    for run in runs:
-        found += [one for one in run.get("findings") or [] if one["status"] != "ok"]
-    # Projections that no log names have their own finding above.
-    untold = [
-        f"{r['operator']} ({r['part']})" for r in table(runs, calls) if not r["library"] and " x " not in r["operator"]
-    ]
-    if untold:
-        found.append(finding("NOT_LOGGED", operators=", ".join(dict.fromkeys(untold))))
-    slow = _slowest(runs)
-    if slow:
-        found.append(slow)
-    failed = [f"{name}: {text}" for name, text in done.get("errors", {}).items()]
-    if failed:
-        found.append(finding("LOGGED_PART_FAILED", parts="; ".join(failed)))
-    return worst_first(found)
-
-
-def _slowest(runs: list[Row]) -> Finding | None:
-    rates = [(rate, run["kind"], dtype) for run in runs for dtype, rate in (run.get("slow_down") or {}).items()]
-    if not rates:
-        return None
-    rate, kind, dtype = max(rates)
-    if min(rates)[0] < FASTER:
-        why = "a logged run was faster than the clean one, so the machine was disturbed"
-        numbers = {"log_slow_down": None, "log_slow_down_reason": why}
-        return finding("LOGGING_SLOWS", numbers=numbers, variant="disturbed", kind=kind, dtype=dtype)
-    variant = None if rate > SLOWER else "not_measurable"
-    return finding("LOGGING_SLOWS", numbers={"log_slow_down": rate}, variant=variant, kind=kind, dtype=dtype)
 
 
 def launches(runs: list[Row]) -> list[Row]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import sweep
-from rocmlab.curves import bytes_a_token, interval
+from rocmlab import sweep, timing
+from rocmlab.batches import NO_TIME
+from rocmlab.curves import bytes_a_token
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
-from rocmlab.speedup import FIRST_VISIT_TIMES
+from rocmlab.steadiness import FIRST_VISIT_TIMES
 from rocmlab.words import both
 
 BOUND_PCT = 60.0  # of the roof at batch 1: bandwidth-bound
@@ -108,8 +109,10 @@ def _roof(record: dict[str, Any]) -> dict[str, Any]:
 def _verdict(record: dict[str, Any], numbers: dict[str, Any]) -> Finding:
     share, growth, largest = numbers["roof_pct"], numbers["step_growth"], numbers["largest_batch"]
     code, variant = _decide(share, growth, largest)
+    steps, _ = measured(record)
     keys = ("decode_tok_s", "gb_s", "roof_pct", "roof_tok_s", "step_growth", "largest_batch")
-    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, **_roof(record))
+    flat_to = max((b for b, ms in steps.items() if ms <= FLAT * steps.get(1, 0)), default=1)
+    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, flat_to=flat_to, **_roof(record))
 
 
 def _decide(share: float | None, growth: float | None, largest: int | None) -> tuple[str, str | None]:
@@ -128,13 +131,15 @@ def _decide(share: float | None, growth: float | None, largest: int | None) -> t
 
 
 def _limit(record: dict[str, Any], failed: dict[int, str]) -> list[Finding]:
-    """Name the batches without room, and explain the first: asked, free, held, reserved but unused."""
-    short = [batch for batch, why in failed.items() if "memory" in why.lower() or "not tried" in why]
-    other = {batch: why for batch, why in failed.items() if batch not in short}
+    """Name the batches that have no time and why; of those without room the first is explained: asked, free, held."""
+    short = [batch for batch, why in failed.items() if "memory" in why.lower() or "did not fit" in why]
+    late = [batch for batch, why in failed.items() if why.startswith(NO_TIME)]
+    other = [batch for batch, why in failed.items() if batch not in (*short, *late) and not why.startswith("not tried")]
     found = []
     if other:
-        first = next(iter(other))
-        found.append(finding("BATCH_FAILED", batch=first, words=other[first].splitlines()[0][:160]))
+        found.append(finding("BATCH_FAILED", batch=other[0], words=failed[other[0]].splitlines()[0][:160]))
+    if late:
+        found.append(finding("BATCH_NO_TIME", batches=", ".join(map(str, late))))
     if not short:
         return found
     items_ = [i for i in record["items"] if isinstance(i, dict) and i.get("batch") == short[0]]
@@ -160,23 +165,33 @@ def second_request(record: dict[str, Any]) -> Finding | None:
     variant = "free" if ratio <= FREE else "cheap" if ratio < (1 + batch) / 2 else "dear"
     free_to = max((b for b in steps if steps[b] <= RISES * steps[1]), default=1)
     given = {"batch": batch, "slower_pct": 100 * (ratio - 1), "throughput_ratio": batch / ratio}
-    return finding("SECOND_REQUEST", numbers=given, variant=variant, up_to=free_to)
+    return finding("SECOND_REQUEST", numbers=given, variant=variant, up_to=free_to, slower=max(0.0, 100 * (ratio - 1)))
 
 
 def judge_padding(rows: list[dict[str, Any]]) -> list[Finding]:
-    """Say what padding costs: the step of a padded batch against that of the same batch of equal lengths."""
-    frame = sweep.passes(rows)
+    """Say what padding costs: the padded batch against the same batch of equal lengths, each over one text alone."""
     for item in sweep.items(rows):
-        plain, padded = (interval(sweep.of(frame, item | {"padded": kind})["decode_step_ms"]) for kind in (False, True))
+        plain, padded = (sweep.ratio(rows, item | {"padded": kind}) for kind in (False, True))
         if not item["padded"] or not plain or not padded:
             continue
-        real = sweep.of(frame, item)["real_prompt_tokens"].iloc[0]
-        given = {"padded_step_ms": padded.median, "equal_step_ms": plain.median}
+        real = sweep.of(sweep.passes(rows), item)["real_prompt_tokens"].iloc[0]
+        given = {"padded_over_batch_1": padded.median, "equal_over_batch_1": plain.median}
         given["padded_share_pct"] = 100 * (1 - real / (item["batch"] * item["context"]))
-        words = {"batch": item["batch"], "extra": 100 * (padded.median / plain.median - 1)}
         variant = None if padded.low > plain.high else "same"
-        return [finding("PADDING", numbers=given, variant=variant, **words)]
+        extra = 100 * (padded.median / plain.median - 1)
+        return [finding("PADDING", numbers=given, variant=variant, batch=item["batch"], extra=extra)]
     return []
+
+
+def judge_scatter(rows: list[dict[str, Any]], side: str) -> list[Finding]:
+    """Say it when the same step of one text takes very different times during the sweep."""
+    context = min((one["context"] for one in sweep.items(rows)), default=0)
+    samples = sweep.steps_of(rows, {"context": context, "batch": 1, "padded": False})
+    spread = timing.spread_pct([1000 / one for one in samples])
+    if spread is None or spread <= timing.NOISY_PCT:
+        return []
+    variant = "very" if spread > timing.VERY_NOISY_PCT else None
+    return [finding("NOISY", numbers={"iqr_pct": spread}, variant=variant, side=side, spread=spread)]
 
 
 def judge_first_pass(rows: list[dict[str, Any]], side: str) -> list[Finding]:
@@ -191,3 +206,17 @@ def judge_first_pass(rows: list[dict[str, Any]], side: str) -> list[Finding]:
         return []
     given = {"first_pass_step_ms": new, "steady_step_ms": usual}
     return [finding("FIRST_VISIT_SLOW", numbers=given, side=side, first=new, usual=usual, extra=new - usual)]
+
+
+def discarded(record: dict[str, Any]) -> list[Finding]:
+    """Return what a sweep refutes: bandwidth far below the roof, arithmetic where more rows take no time."""
+    numbers = numbers_of(record)
+    share, growth, largest = numbers["roof_pct"], numbers["step_growth"], numbers["largest_batch"]
+    found = []
+    if share is not None and share <= FAR_PCT:
+        given = {key: numbers[key] for key in ("gb_s", "roof_pct")}
+        found.append(finding("NOT_BANDWIDTH", numbers=given, **_roof(record)))
+    if growth is not None and growth <= FLAT and largest >= LEAST_BATCH:
+        given = {key: numbers[key] for key in ("step_growth", "largest_batch")}
+        found.append(finding("NOT_ARITHMETIC", numbers=given))
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ from rocmlab.results import Run
 SCHEMA = "rocmlab-batch-sweep-1"
 CPU_FREE_SHARE = 0.5  # of the machine's free memory that a batch on the CPU may take: beyond, the system kills programs
 PADDED = (1.0, 0.75, 0.5, 0.25)  # lengths of neighbouring rows in the padded batch, as shares of the context
+NO_TIME, ENDED = "no time", "the process ended"  # how the errors of items begin that were never finished
 COPIES = 2  # of the cache while it grows by one position: the old one and the new one
 
 
 def items(batches: list[int], contexts: list[int]) -> list[dict[str, Any]]:
-    """Return what is measured, small first: every batch at every context, and one padded batch at each context."""
-    found = []
+    """Return what is measured, small first: every batch (and batch 1) at every context, and one padded one at each."""
+    found, wanted = [], sorted({1, *batches})
     for context in contexts:
-        found += [{"context": context, "batch": batch, "padded": False} for batch in sorted(batches)]
-        middle = sorted(batches)[len(batches) // 2]
+        found += [{"context": context, "batch": batch, "padded": False} for batch in wanted]
+        middle = wanted[len(wanted) // 2]
         found.append({"context": context, "batch": middle, "padded": True})
     return [one for one in found if not (one["padded"] and one["batch"] == 1)]
 
@@ -46,24 +48,30 @@ def study(
         outcome = isolate.call("rocmlab.batches:measure", given, limit_s=deadline - time.monotonic())
         ended.append(isolate.record(run, "batches_ended", f"batches, process {len(ended)}", outcome))
         done = sum(row.get("kind") == "done" and row["process"] == len(ended) - 1 for row in run.rows("batches"))
-        if outcome.status == "OK" or done == len(left):
-            break
         if done == 0 and outcome.status == "ERROR":
-            break  # the model cannot be loaded, or the program is wrong: the next process would end the same way
-        run.append("batches", _lost(left[done], len(ended) - 1, outcome.words, facts))
-        left = without_larger(left[done + 1 :], left[done])
+            return ended  # the model cannot be loaded, or the program is wrong: the next process would end the same way
+        left = left[done:]
+        if not left or outcome.status == "OK":
+            return ended
+        if outcome.status != "TIMEOUT":
+            left = _behind(run, left, outcome.words, facts)
+    for item in left:
+        run.append("batches", _lost(item, f"{NO_TIME}: the limit of {limit_s:g} s was reached", facts))
     return ended
 
 
-def _lost(item: dict[str, Any], process: int, words: str, facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "kind": "item",
-        **item,
-        **facts,
-        "process": process,
-        "error": f"the process ended: {words}",
-    }
+def _behind(run: Run, left: list[dict[str, Any]], words: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Record the item that ended its process and those as large that are not tried after it; return the others."""
+    kept = without_larger(left[1:], left[0])
+    run.append("batches", _lost(left[0], f"{ENDED}: {words}", facts))
+    for item in left[1:]:
+        if item not in kept:
+            run.append("batches", _lost(item, f"not tried: batch {left[0]['batch']} ended its process", facts))
+    return kept
+
+
+def _lost(item: dict[str, Any], error: str, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"schema": SCHEMA, "kind": "item", **item, **facts, "error": error}
 
 
 def without_larger(left: list[dict[str, Any]], failed: dict[str, Any]) -> list[dict[str, Any]]:
@@ -119,36 +127,58 @@ def prompts_of(item: dict[str, Any], vocabulary: int) -> list[list[int]]:
 def _passes(
     run: Run, mark: dict[str, Any], loaded: models.Loaded, item: dict[str, Any], steps: int, passes: int
 ) -> None:
-    """Prefill once, take the same steps again and again; the first pass visits each length for the first time."""
+    """Take the same steps again and again, in turns with one text alone (the anchor), whatever state the machine is in.
+
+    The first pass visits each length for the first time and stands apart.
+    """
     import torch
 
-    device, prompts = mark["device"], prompts_of(item, loaded.model.config.vocab_size)
-    ids, mask = decode.padded(prompts, device)
+    device, model, vocabulary = mark["device"], loaded.model, loaded.model.config.vocab_size
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats(device)
     with torch.inference_mode(), timing.OtherWork() as others:
-        timing.synchronise(device)
-        began = time.perf_counter()
-        logits, state = decode.prefill(loaded.model, ids, mask)
-        timing.synchronise(device)
-        filled_ms = 1000 * (time.perf_counter() - began)
-        decode.choose(state, logits)
-        del logits
-        first = state.token
-        for number in range(passes + 1):
-            row = mark | {"pass": number, "visit": "steady" if number else "first", "prefill_ms": filled_ms}
-            row["real_prompt_tokens"] = sum(len(one) for one in prompts)
-            run.append("batches", row | _steps(loaded.model, state, device, steps))
-            decode.back(state, steps)
-            state.token = first
+        batch = _filled(model, prompts_of(item, vocabulary), device)
+        run.append("batches", mark | batch.facts | {"pass": 0, "visit": "first"} | _steps(model, batch, device, steps))
+        arms = [(mark | batch.facts, batch)]
+        if item["batch"] > 1:
+            alone = _filled(model, prompts_of(item | {"batch": 1, "padded": False}, vocabulary), device)
+            _steps(model, alone, device, steps)
+            beside = {"beside": item["batch"], "beside_padded": item["padded"], "batch": 1, "padded": False}
+            arms.append((mark | alone.facts | {"kind": "anchor"} | beside, alone))
+        for number in range(1, passes + 1):
+            for row, one in arms if number % 2 else arms[::-1]:
+                timed = _steps(model, one, device, steps)
+                run.append("batches", row | {"pass": number, "visit": "steady"} | timed)
     peak = torch.cuda.max_memory_allocated(device) if device != "cpu" else None
     run.append("batches", mark | {"kind": "conditions", "others_cpu_pct": others.pct, "peak_device_bytes": peak})
 
 
-def _steps(model: Any, state: decode.State, device: str, steps: int) -> dict[str, Any]:
-    """Take steps with a stamp each; return the time of each in ms."""
+@dataclass
+class Batch:
+    """A batch after its prefill: the state and its first token to come back to, and facts for its rows."""
+
+    state: decode.State
+    first: Any
+    facts: dict[str, Any]
+
+
+def _filled(model: Any, prompts: list[list[int]], device: str) -> Batch:
+    ids, mask = decode.padded(prompts, device)
     timing.synchronise(device)
-    stamps = [time.perf_counter(), *decode.steps(model, state, steps)]
+    began = time.perf_counter()
+    logits, state = decode.prefill(model, ids, mask)
+    timing.synchronise(device)
+    facts = {"prefill_ms": 1000 * (time.perf_counter() - began), "real_prompt_tokens": sum(map(len, prompts))}
+    decode.choose(state, logits)
+    return Batch(state, state.token, facts)
+
+
+def _steps(model: Any, batch: Batch, device: str, steps: int) -> dict[str, Any]:
+    """Take steps with a stamp each and go back; return the time of each in ms."""
+    timing.synchronise(device)
+    stamps = [time.perf_counter(), *decode.steps(model, batch.state, steps)]
+    decode.back(batch.state, steps)
+    batch.state.token = batch.first
     each = [1000 * (late - early) for early, late in itertools.pairwise(stamps)]
     return {"step_ms": each, "decode_step_ms": sum(each) / steps}
 

@@ -29,10 +29,10 @@ SLOW_S = 0.5  # a pass slower than this is sampled three times only
 SPILL = 0.5  # a card's memory does not halve its speed with size; memory behind PCIe does
 
 
-def study(run: Run, subject: dict[str, Any], *, limit_s: float) -> list[dict[str, Any]]:
-    """Measure clock and bandwidth in a child process, unless this run has them already; return how it ended."""
+def study(run: Run, subject: dict[str, Any], *, limit_s: float, reuse: bool = False) -> list[dict[str, Any]]:
+    """Measure clock and bandwidth in a child process and return how it ended; [] to `reuse` what this run has."""
     known = rows(run.path, "ceiling")
-    if bandwidth(known) and known[-1].get("device") == subject["device"]:
+    if reuse and bandwidth(known) and known[-1].get("device") == subject["device"]:
         return []
     given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "device": subject["device"]}
     outcome = isolate.call("rocmlab.ceiling:measure", given | {"limit_s": limit_s / 2}, limit_s=limit_s)
@@ -55,12 +55,13 @@ def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: flo
         timing.release(device)  # a block that torch keeps would push the next, larger one out of the card
         for row in found:
             head = {"schema": SCHEMA, "device": device, "clock": chosen.clock, "load": began}
+            head["evidence_grade"] = "B" if chosen.clock == clock.EVENTS else "D"
             run.append("ceiling", head | {"others_cpu_pct": others.pct} | row)
             spent += sum(row.get("samples_ms") or []) * (row.get("passes") or 0) / 1000
 
 
 def sizes(device: str) -> list[int]:
-    """Return doubling sizes in bytes, from one that a cache may hold up to what the free memory allows."""
+    """Return sizes in bytes, each four times the last, from one that a cache may hold up to what the memory allows."""
     import psutil
     import torch
 
@@ -68,7 +69,9 @@ def sizes(device: str) -> list[int]:
         most = min(LARGEST["cpu"], CPU_FREE_SHARE * psutil.virtual_memory().available)
     else:
         most = min(LARGEST["gpu"], FREE_SHARE * torch.cuda.mem_get_info(torch.device(device))[0])
-    found = [SMALLEST << step for step in range(max(1, int(math.log2(max(most, SMALLEST) / SMALLEST)) + 1))]
+    found = [SMALLEST]
+    while 4 * found[-1] <= most:
+        found.append(4 * found[-1])
     # The last one fills what is free: where a driver moves memory out of the card, it shows only there.
     return [*found, int(most) // MIB * MIB] if device != "cpu" and most > 1.25 * found[-1] else found
 

@@ -11,12 +11,15 @@ from typing import Any
 from rocmlab import curves, drift, timing
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.roof import Roof
-from rocmlab.speedup import FIRST_VISIT_TIMES, judge_processes
+from rocmlab.steadiness import FIRST_VISIT_TIMES, judge_processes
 from rocmlab.timing import Interval
+from rocmlab.words import number
 
 NO_EFFECT_PCT = 5.0  # of TPOT, over all contexts measured: less is no effect
 CURVED_PCT = 10.0  # largest distance of a median from the line that still is a straight line
 STAMP_PCT = 1.0
+RISES = 1.25  # a prefill within a quarter of the shortest prompt's has not grown
+FLAT_PROMPTS = 4  # over a prompt four times as long
 
 
 def judge(
@@ -25,7 +28,13 @@ def judge(
     """Return the findings of the length and stamp records, worst first; [] when nothing is there."""
     found = [*judge_processes(ended or []), *judge_memory(rows)]
     if not curves.steady(rows).empty:
-        found += [*judge_phases(rows, roof), *judge_context(rows, roof), *judge_visits(rows), *judge_ways(rows)]
+        found += [
+            *judge_phases(rows, roof),
+            *judge_prefill(rows),
+            *judge_context(rows, roof),
+            *judge_visits(rows),
+            *judge_ways(rows),
+        ]
         found += [*judge_stamps(stamps), *judge_conditions(rows), *judge_steadiness(rows)]
     return worst_first(found)
 
@@ -53,9 +62,35 @@ def judge_phases(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
         numbers = {"decode_step_ms": given["tpot_ms"], "gb_s": short["gb_s"], "roof_pct": short["mbu_pct"]}
         return [finding("IMPOSSIBLE_RATE", numbers=numbers, variant="bandwidth", roof=roof.gb_s, kind=roof.name)]
     variant = None if short["mbu_pct"] is not None else "no_roof"
+    said = {"prefill": number(given["prefill_ms"], "ms"), "long_prefill": number(given["long_prefill_ms"], "ms")}
+    said |= {"long_rate": number(given["long_prefill_tok_s"], "tok/s"), "tpot": number(given["tpot_ms"], "ms")}
+    said |= {"rate": number(given["decode_tok_s"], "tok/s"), "moved": number(given["gb_s"], "GB/s")}
     return [
-        finding("PREFILL_AND_DECODE", numbers=given, variant=variant, side=side(rows), roof=roof.gb_s, kind=roof.name)
+        finding(
+            "PREFILL_AND_DECODE",
+            numbers=given,
+            variant=variant,
+            **said,
+            side=side(rows),
+            roof=roof.gb_s,
+            kind=roof.name,
+        )
     ]
+
+
+def judge_prefill(rows: list[dict[str, Any]]) -> list[Finding]:
+    """Say whether a longer prompt takes longer to read: where it does not, a fixed cost hides the arithmetic."""
+    table = curves.by_length(rows, None).to_dict("records")
+    known = {line["length_tokens"]: line["prefill_ms"].median for line in table if line["prefill_ms"]}
+    if len(known) < 2:
+        return []
+    short, long = min(known), max(known)
+    flat_to = max(length for length, ms in known.items() if ms <= RISES * known[short])
+    given = {"prefill_growth": known[long] / known[short], "prompt_growth": long / short, "prefill_flat_to": flat_to}
+    code = "PREFILL_FLAT" if flat_to >= FLAT_PROMPTS * short else "PREFILL_GROWS"
+    said = {"flat": number(known[flat_to], "ms"), "few": number(known[short], "ms"), "many": number(known[long], "ms")}
+    variant = "throughout" if code == "PREFILL_FLAT" and flat_to == long else None
+    return [finding(code, numbers=given, variant=variant, short=short, long=long, **said)]
 
 
 def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
@@ -116,7 +151,12 @@ def judge_stamps(stamps: list[dict[str, Any]]) -> list[Finding]:
         cost: Interval = line["cost_pct"]
         name = str(line["bound_by"]).lower()
         given = {f"stamp_cost_{name}_pct": cost.median}
-        words = {"cost": cost.median, "low": cost.low, "high": cost.high, "usual": line["unstamped_ms"].median}
+        words = {
+            "cost": cost.median,
+            "low": cost.low,
+            "high": cost.high,
+            "usual": number(line["unstamped_ms"].median, "ms"),
+        }
         variant = {"CPU": "cpu", "host": "host", "device": "device"}[line["bound_by"]]
         if variant != "device" and cost.low > STAMP_PCT:
             variant = f"{variant}_dear"

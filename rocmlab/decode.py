@@ -8,6 +8,7 @@ column, so that column must hold the last token of every prompt.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +24,10 @@ CLOCK = "perf_counter"
 
 @dataclass
 class State:
-    """A batch between two steps: token (rows, 1), the cache, and for padded batches mask and positions."""
+    """A batch between two steps: token (rows, 1), the cache by its keyword; mask and positions where padded."""
 
     token: Any
-    cache: Any
+    past: dict[str, Any]
     mask: Any
     positions: Any
 
@@ -54,14 +55,20 @@ def padded(prompts: list[list[int]], device: str) -> tuple[Any, Any]:
     return ids, mask
 
 
-def prefill(model: Any, ids: Any, mask: Any, cache: Any = None) -> tuple[Any, State]:
+def empty(model: Any) -> dict[str, Any]:
+    """Return an empty cache under the keyword that this transformers knows: past_key_values became cache in 5.x."""
+    from transformers import DynamicCache
+
+    names = inspect.signature(model.forward).parameters
+    return {"cache" if "cache" in names else "past_key_values": DynamicCache(config=model.config)}
+
+
+def prefill(model: Any, ids: Any, mask: Any) -> tuple[Any, State]:
     """Run the model over the prompts; return (logits of the last column, state without a token)."""
     positions = None if mask is None else (mask.cumsum(-1) - 1).clamp(min=0)
-    out = model(
-        ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
-    )
-    last = None if positions is None else positions[:, -1:]
-    return out.logits, State(None, out.past_key_values, mask, last)
+    past = empty(model)
+    out = model(ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1, **past)
+    return out.logits, State(None, past, mask, None if positions is None else positions[:, -1:])
 
 
 def forward(model: Any, state: State) -> Any:
@@ -71,10 +78,8 @@ def forward(model: Any, state: State) -> Any:
     if state.mask is not None:
         state.mask = torch.cat([state.mask, state.mask.new_ones(len(state.mask), 1)], dim=-1)
         state.positions = state.positions + 1
-    out = model(
-        state.token, attention_mask=state.mask, position_ids=state.positions, past_key_values=state.cache,
-        use_cache=True, logits_to_keep=1,
-    )  # fmt: skip
+    extra = {"attention_mask": state.mask, "position_ids": state.positions, **state.past}
+    out = model(state.token, use_cache=True, logits_to_keep=1, **extra)
     return out.logits
 
 
@@ -90,7 +95,8 @@ def on_host(state: State) -> list[int]:
 
 def back(state: State, count: int) -> None:
     """Forget the last `count` positions, so that the same steps can be taken again."""
-    state.cache.crop(-count)
+    for cache in state.past.values():
+        cache.crop(-count)
     if state.mask is not None:
         state.mask, state.positions = state.mask[:, :-count], state.positions - count
 

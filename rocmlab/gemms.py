@@ -61,8 +61,11 @@ def total(needed: Iterable[Needed]) -> int:
 
 
 class Reconciled(NamedTuple):
-    """What a log shows beside what the model needs, for one kind of step. Counts are per step; None: the log does not
-    name them. `attention` are products with the head size as one side, counted apart from the projections."""
+    """What a log shows beside what the model needs, for one kind of step. `required` and `seen` are per step.
+
+    Calls logged apart from the projections: `attention`, products with the head size as one side; `rotary`, half the
+    head size times the positions (k = 1), the angles of the rotary embedding; `unread`, those of unknown shape.
+    """
 
     required: int
     seen: int
@@ -71,6 +74,7 @@ class Reconciled(NamedTuple):
     attention: int
     unexplained: list[dict[str, Any]]
     unread: int
+    rotary: int = 0
 
 
 def reconcile(
@@ -85,7 +89,7 @@ def reconcile(
         raise ValueError("reconciling needs at least one step")
     gemms = [row for row in rows if row["kind"] == "gemm" and row.get("stage", "run") == "run"]
     pool: dict[tuple[int, int], list[dict[str, Any]]] = {}
-    unexplained, attention, unread = [], 0, 0
+    unexplained, attention, rotary, unread = [], 0, 0, 0
     shapes = {(one.m, one.k) for one in needed}
     for row in gemms:
         m, k = row["m"], row["k"]
@@ -93,6 +97,8 @@ def reconcile(
             unread += row["calls"]
         elif row["n"] == n and (m, k) in shapes:
             pool.setdefault((m, k), []).append({**row, "left": row["calls"]})
+        elif k == 1 and {m, row["n"]} == {head_dim // 2, n}:
+            rotary += row["calls"]
         elif head_dim in (m, k):
             attention += row["calls"]
         elif row["n"] == n:
@@ -102,7 +108,7 @@ def reconcile(
         if row["left"]:
             unexplained.append({**row, "calls": row["left"]})
     seen = sum(one["seen"] for one in projections)
-    return Reconciled(total(needed), round(seen / steps), steps, projections, attention, unexplained, unread)
+    return Reconciled(total(needed), round(seen / steps), steps, projections, attention, unexplained, unread, rotary)
 
 
 def _projection(one: Needed, found: list[dict[str, Any]], steps: int) -> dict[str, Any]:

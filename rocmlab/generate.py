@@ -94,15 +94,16 @@ def measure(
     order is turned round at every block). `side_arms` are further dtypes, on the first prompt only. Returns the load
     at start.
     """
-    run, before = Run(Path(run_dir), notebook, attempt), timing.load()
+    run, before = Run(Path(run_dir), notebook, attempt), timing.load(arms[-1]["device"])
     header = {"process": process, "stop_rule": STOP_RULE, "clock": CLOCK, "evidence_grade": "D", "load": before}
     loaded = {arm["arm"]: models.load(model, arm["device"], arm["dtype"]) for arm in arms}
     ids = {name: models.prompt_ids(next(iter(loaded.values())), models.PROMPTS[name]) for name in prompts}
     for arm in arms:
         _visit(run, header, arm, loaded[arm["arm"]], ids, new_tokens)
-    block = 0
+    # Neither the order of the arms nor the place in time may go with a prompt: both turn with the process.
+    block, turned = process, prompts[process % len(prompts) :] + prompts[: process % len(prompts)]
     for repeat in range(repeats):
-        for prompt in prompts:
+        for prompt in turned:
             for arm in arms if block % 2 == 0 else arms[::-1]:
                 marks = {"visit": "steady", "prompt_id": prompt, "repeat": repeat, "block": block, "kind": "main"}
                 one = loaded[arm["arm"]]
@@ -167,6 +168,8 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
     tokens = torch.tensor([ids], device=device)
     stamps = _stamps(device)
     timing.synchronise(device)
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats(device)
     before = timing.core()
     with timing.OtherWork() as others, torch.inference_mode():
         began = time.perf_counter()

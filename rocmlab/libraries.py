@@ -88,6 +88,7 @@ class Log:
     signs: dict[tuple[str, str], Sign] = field(default_factory=dict)
     libraries: Counter[str] = field(default_factory=Counter)
     listening: set[str] = field(default_factory=set)  # libraries whose calls are logged, so that none means none
+    waiting: tuple[Call, int] | None = None  # a call and its line; what it hands to another library may follow
 
     def add(self, call: Call, line: int, form: str = "", times: int = 1, ms: float | None = None) -> None:
         """Count a call in the present phase."""
@@ -97,6 +98,34 @@ class Log:
         tally.forms[form] += times
         if ms is not None:
             tally.time_ms = (tally.time_ms or 0.0) + ms
+
+    def hold(self, call: Call, line: int) -> None:
+        """Keep a call back: lines that come before its end may tell which kernel another library chose for it."""
+        self.settle()
+        self.waiting = (call, line)
+
+    def settle(self) -> None:
+        """Count the call that was kept back, if there is one."""
+        if self.waiting:
+            held, self.waiting = self.waiting, None
+            self.add(*held)
+
+    def inner(self, call: Call) -> bool:
+        """Take a cuBLASLt product as part of the call kept back, which stands around it; False when it is not.
+
+        cuBLAS hands on its own product, so the sizes must agree; an engine of cuDNN may do anything as a product.
+        """
+        if self.waiting is None:
+            return False
+        outer, line = self.waiting
+        own = outer.library == "cuBLAS" and call.routine.startswith("inner")
+        if not (outer.library == "cuDNN" or (own and outer[4:8] == call[4:8])):
+            return False
+        names = [name for name in (outer.kernel, f"{call.library} {call.kernel}".strip()) if name]
+        self.waiting = (outer._replace(kernel=" -> ".join(names)), line)
+        if own:
+            self.settle()
+        return True
 
     def sign(self, name: str, line: int, key: str = "", **words: Any) -> None:
         """Count a sign; `key` tells signs of one name apart."""
@@ -108,6 +137,7 @@ class Log:
 
     def enter(self, phase: str) -> None:
         """Start a phase that a mark in the log names; the same name twice is two repeats of it."""
+        self.settle()
         self.phase = phase
         self.phases[phase] += 1
 

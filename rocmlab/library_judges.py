@@ -195,6 +195,20 @@ def _solvers(log: Log) -> Finding | None:
     return finding("SOLVERS_LOGGED", solvers=listed([f"{c.kernel} ({n})" for c, n in solvers]))
 
 
+def _cudnn(log: Log) -> Finding | None:
+    """Name the engines that cuDNN ran, by operation, and the plans that it made for them."""
+    ran: dict[str, dict[str, int]] = {}
+    for call, times in log.of_kind("attention", "convolution", "batch_norm", "plan", "pooling", "rnn"):
+        if call.library == "cuDNN":
+            kernels = ran.setdefault(call.kind, {})
+            kernels[call.kernel or "?"] = kernels.get(call.kernel or "?", 0) + times
+    if not ran:
+        return None
+    shown = [f"{kind}: {listed([f'{k} x{n}' for k, n in kernels.items()])}" for kind, kernels in ran.items()]
+    made = libraries.total(log.of_kind("plan_made", stage="search"))
+    return finding("CUDNN_RAN", numbers={"cudnn_plans_made": made}, operations="; ".join(shown))
+
+
 def _benched(log: Log) -> Finding | None:
     results = [(c, t) for (c, _), t in log.calls.items() if c.kind == "bench_result" and c.m and c.n and c.k]
     if not results:
@@ -215,7 +229,7 @@ def _served(log: Log) -> list[Finding]:
     found = []
     for library in dict.fromkeys(call.library for call, _ in gemms):
         own = [(c, n) for c, n in gemms if c.library == library]
-        types = [f"{c.dtype or '?'}/{c.compute or '?'}" for c, _ in own]
+        types = ["/".join(name for name in (c.dtype or "?", c.compute) if name) for c, _ in own]
         spread = "; ".join(f"n = {n}: {count}" for n, count in list(libraries.by_n(own).items())[: libraries.MANAGED_N])
         numbers = {f"{library.lower()}_calls": libraries.total(own)}
         found.append(
@@ -235,5 +249,5 @@ def _served(log: Log) -> list[Finding]:
 JUDGES: tuple[Callable[[Log], Finding | None], ...] = (
     _compile_failed, _non_ascii, _no_blas_kernels, *message_judges.JUDGES[:-2], _naive, _fallback,
     *message_judges.JUDGES[-2:], _library_error, _hip_calls, _damaged, _workspace, _kernel_db, _hipblaslt, _find_mode,
-    _miopen, _solvers, _benched, _runtime, _tuned,
+    _miopen, _solvers, _cudnn, _benched, _runtime, _tuned,
 )  # fmt: skip

@@ -105,33 +105,56 @@ def settle(choice: str = "auto", *, accelerator: bool, hub_model: str = HUB_MODE
         return Settled("random:smollm2-135m", None, f"the bundled model is not installed ({bundled.ADVICE})")
     if cached(hub_model):
         return Settled(hub_model, hub_model, f"{hub_model} is in the local cache")
-    preset = f"random:{hub_model.split('/')[-1].lower()}"
-    shape = preset if preset.partition(":")[2] in PRESETS else "random:qwen3-0.6b"
+    own = hub_model.split("/")[-1].lower()
+    shape = own if own in PRESETS else "qwen3-0.6b"
+    exact = "of its exact shape (same kernels, same bytes)"
+    like = exact if own == shape else f"of the shape of {shape}, not of its own"
+    size = f" ({HUB_SIZE})" if hub_model == HUB_MODEL else ""
     why = (
-        f"{hub_model} ({HUB_SIZE}) is not in the local cache, so speed is measured with random weights of its exact "
-        f"shape (same kernels, same bytes) and text with the bundled model. To measure the real one: "
-        f"rocmlab model --model {hub_model} (HF_ENDPOINT names a mirror; a local folder works as well)"
+        f"{hub_model}{size} is not in the local cache, so speed is measured with random weights {like} and text with "
+        f"the bundled model. To measure the real one: rocmlab model --model {hub_model} (HF_ENDPOINT names a mirror; a "
+        f"local folder works as well)"
     )
-    return Settled(shape, text, why)
+    return Settled(f"random:{shape}", text, why)
 
 
 def cached(hub_model: str) -> bool:
     """Return whether the hub model's config and weights lie in the local cache or the name is a local folder."""
     if Path(hub_model).is_dir():
         return True
+    weights = _in_cache(hub_model, "model.safetensors") or _in_cache(hub_model, "model.safetensors.index.json")
+    return bool(_in_cache(hub_model, "config.json") and weights)
+
+
+def _in_cache(hub_model: str, name: str) -> Path | None:
+    """Return a cached file of a hub model; None when it is not there, or the name can be no hub model's."""
     try:
         from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
     except ImportError:
-        return False
-    found = [try_to_load_from_cache(hub_model, name) for name in ("config.json", "model.safetensors")]
-    return all(isinstance(path, str) for path in found)
+        return None
+    try:
+        found = try_to_load_from_cache(hub_model, name)
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None
 
 
-def reachable() -> bool:
-    """Return whether the hub (or the mirror in HF_ENDPOINT) answers within seconds."""
+def refusal(spec: str) -> str | None:
+    """Return why a spec can never be loaded, before anything runs; None where it may be."""
+    kind, _, rest = spec.partition(":")
+    if kind == "random":
+        return None if rest in PRESETS else f"{spec} is not a known shape. Known: {', '.join(PRESETS)}"
+    if spec in ("auto", "bundled") or Path(spec).is_dir() or re.fullmatch(r"[\w.-]+/[\w.-]+", spec):
+        return None
+    return f"{spec} is neither a folder here nor a hub id such as {HUB_MODEL}; auto, bundled and random:SHAPE work too."
+
+
+def reachable(hub_model: str = HUB_MODEL) -> bool:
+    """Return whether the hub (or the mirror in HF_ENDPOINT) knows this model and answers within seconds."""
     try:
         endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-        with urllib.request.urlopen(f"{endpoint}/api/models/{HUB_MODEL}", timeout=REACHABLE_S):
+        with urllib.request.urlopen(f"{endpoint}/api/models/{hub_model}", timeout=REACHABLE_S):
             return True
     except (OSError, ValueError):
         return False
@@ -139,10 +162,11 @@ def reachable() -> bool:
 
 def offer(hub_model: str = HUB_MODEL) -> None:
     """At a terminal, ask whether to fetch a hub model that is missing but within reach; 1.5 GB never come unasked."""
-    if cached(hub_model) or not sys.stdin.isatty() or not reachable():
+    if cached(hub_model) or not sys.stdin.isatty() or not reachable(hub_model):
         return
-    print(f"The model {hub_model} is not on this machine. Fetch it now ({HUB_SIZE})? Without it, random weights of the")
-    print("same shape are measured; texts then come from the small bundled model. HF_ENDPOINT can name a mirror.")
+    size = HUB_SIZE if hub_model == HUB_MODEL else "some GB"
+    print(f"The model {hub_model} is not on this machine. Fetch it now ({size})? Without it, random weights of a real")
+    print("shape are measured; texts then come from the small bundled model. HF_ENDPOINT can name a mirror.")
     with contextlib.suppress(EOFError):
         if input("Fetch? [y/N] ").strip().lower() in ("y", "yes"):
             fetch(hub_model)
@@ -255,10 +279,8 @@ def identity(spec: str) -> str:
         files = [(path.name, path.stat()) for path in sorted(Path(spec).iterdir()) if path.is_file()]
         listing = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
         return hashlib.sha256(listing.encode()).hexdigest()[:16]
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(spec, "config.json")
-    return Path(found).parent.name[:16] if isinstance(found, str) else "not-in-cache"
+    found = _in_cache(spec, "config.json")
+    return found.parent.name[:16] if found else "not-in-cache"
 
 
 # ---- bytes and tokens

@@ -95,7 +95,7 @@ def from_file(path: Path) -> Layer:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise UsageError(f"there is no parameters file {path}{_similar_file(path)}.") from None
+        raise UsageError(f"there is no parameters file {path}{_similar_file(path) or '.'}") from None
     except IsADirectoryError:
         raise UsageError(f"{path} is a folder, not a parameters file.") from None
     except UnicodeDecodeError as error:

@@ -61,7 +61,9 @@ def report(arguments: argparse.Namespace) -> int:
     limits = parameters.merge(house.LIMITS, layers)[0]
     run = results.home() / "outputs" / runfolder.folder_name(arguments, subject)
     earlier = runfolder.resumable(run, arguments.fresh)
-    _offer_model([parameters.merge(book.declared, layers)[0] for book in books], subject)
+    settled = [parameters.merge(book.declared, layers)[0] for book in books]
+    _refuse(settled)
+    _offer_model(settled, subject)
     try:
         with runfolder.locked(run, arguments.fresh):
             facts = birth.certificate(run.name, arguments.arch, subject, snapshot, earlier)
@@ -166,11 +168,27 @@ def _run_one(run: Path, facts: dict[str, Any], order: Order, limits: dict[str, f
         write(run, facts, ended=True)
         say(f"Stopped. What was measured is in {run}; the same command goes on from there.")
         raise KeyboardInterrupt from None
-    facts["notebooks"][order.number] = _row(ended, order.key)
+    facts["notebooks"][order.number] = _children(run, order.number, _row(ended, order.key))
     progress.done(line(order, facts["notebooks"][order.number]))
     write(run, facts)
     if shutil.disk_usage(run).free < DISK_LEFT:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# How a measuring child ended, as the status of its notebook: what was measured stays, and the next run tries again.
+CHILD_STATUS = {"OUT_OF_MEMORY": "out_of_memory", "TIMEOUT": "timed_out", "ERROR": "failed"}
+
+
+def _children(run: Path, number: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Let a notebook with a measuring process that died be no success: its row says how, the next run tries again."""
+    names = [path.stem for path in (run / "records").glob("*.jsonl") if path.stem.endswith(("processes", "_ended"))]
+    rows = [one for name in sorted(names) for one in results.rows(run, name) if one.get("notebook") == number]
+    ended = [one for one in rows if one.get("status") != "OK"]
+    if row["status"] != "ok" or not ended:
+        return row
+    first = ended[0]
+    message = f"{len(ended)} of {len(rows)} measuring processes ended early: {first['status']}, {first['words']}"
+    return row | {"status": CHILD_STATUS.get(first["status"], "crashed"), "message": message}
 
 
 def _row(ended: Any, key: str) -> dict[str, Any]:
@@ -184,6 +202,18 @@ def _model(values: dict[str, Any], subject: dict[str, Any]) -> str | None:
     hub_model = {"hub_model": values["hub_model"]} if values.get("hub_model") else {}
     settled = models.settle(str(values["model"]), accelerator=subject["device"] != "cpu", **hub_model)
     return ", ".join(f"{spec} {models.identity(spec)}" for spec in (settled.speed, settled.text) if spec)
+
+
+def _refuse(orders: list[dict[str, Any]]) -> None:
+    """Refuse values that no notebook can work with, before anything runs; names and types have been checked already."""
+    for values in orders:
+        for name in ("prompts", "repeats", "processes", "new_tokens", "text_tokens", "side_repeats", "side_new_tokens"):
+            least = 2 if name == "new_tokens" else 1
+            if isinstance(values.get(name), int) and values[name] < least:
+                raise UsageError(f"{name} is {values[name]}; it must be at least {least}.")
+        reason = models.refusal(str(values["model"])) if values.get("model") else None
+        if reason:
+            raise UsageError(f"model: {reason}")
 
 
 def _offer_model(orders: list[dict[str, Any]], subject: dict[str, Any]) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import timing
+from rocmlab import steadiness, timing
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.speed import by_dtype, main_arms, paired, shown, steady, table
+from rocmlab.steadiness import judge_processes
 from rocmlab.texts import judge_text
 
 PROMPT_SAME_PCT = 5.0  # largest difference between prompts that still reads as "not the prompt"
-FIRST_VISIT_TIMES = 1.3  # a first visit slower than steady by this factor is named
+PROMPT_SCATTER_PCT = 15.0  # repeats of one prompt that scatter more than this could hide a difference
 
 
 def judge(
@@ -26,17 +27,8 @@ def judge(
     frame = table(rows)
     found = [*judge_processes(processes or []), *judge_text(texts)]
     if not steady(frame).empty:
-        found += [*judge_ratio(frame), *judge_prompts(frame), *judge_conditions(rows, frame)]
+        found += [*judge_ratio(frame), *judge_prompts(frame), *steadiness.judge(rows, frame)]
     return worst_first(found)
-
-
-def judge_processes(processes: list[dict[str, Any]]) -> list[Finding]:
-    """Say how many measuring processes did not end well, and how the first of them ended."""
-    ended = [one for one in processes if one["status"] != "OK"]
-    if not ended:
-        return []
-    numbers = {"ended": len(ended), "count": len(processes)}
-    return [finding("PROCESS_ENDED", numbers=numbers, words=f"{ended[0]['status']}, {ended[0]['words']}")]
 
 
 def judge_ratio(frame: pd.DataFrame) -> list[Finding]:
@@ -57,10 +49,15 @@ def judge_ratio(frame: pd.DataFrame) -> list[Finding]:
     numbers |= {"ratio_low": ratio.low, "ratio_high": ratio.high, "n": ratio.n}
     words = {"cpu_dtype": _dtype(frame, cpu), "gpu_dtype": _dtype(frame, gpu), "span": shown(ratio, 2)}
     words["model"] = frame["model"].iloc[0]
-    decided = ratio.enough and not ratio.low <= 1 <= ratio.high
+    decided = ratio.enough and not ratio.low <= 1 <= ratio.high and _equal_lengths(frame)
     code = "SPEEDUP_UNDECIDED" if not decided else "SPEEDUP" if ratio.low > 1 else "NO_SPEEDUP"
     found = [finding(code, numbers=numbers, **words)]
     return found + _like_for_like(frame, numbers, words)
+
+
+def _equal_lengths(frame: pd.DataFrame) -> bool:
+    """Return whether every arm wrote as many tokens for each prompt: a ratio of unequal lengths decides nothing."""
+    return bool((steady(frame).groupby("prompt_id")["new_tokens"].nunique() == 1).all())
 
 
 def _rates_of(frame: pd.DataFrame, arm: str) -> pd.Series:
@@ -107,78 +104,14 @@ def judge_prompts(frame: pd.DataFrame) -> list[Finding]:
         repeated = all(len(g) > 1 for g in groups)
         spread = 100 * (max(medians) - min(medians)) / statistics.median(medians)
         inside = max(100 * (float(g.max()) - float(g.min())) / float(g.median()) for g in groups if len(g))
-        if spread <= PROMPT_SAME_PCT:
+        code = "PROMPT_UNDECIDED"
+        if repeated and spread <= PROMPT_SAME_PCT and inside <= PROMPT_SCATTER_PCT:
             code = "PROMPT_NO_EFFECT"
-        else:
-            code = "PROMPT_MATTERS" if repeated and inside < spread else "PROMPT_UNDECIDED"
+        elif repeated and spread > PROMPT_SAME_PCT and inside < spread:
+            code = "PROMPT_MATTERS"
         numbers = {f"{arm}_prompt_spread_pct": spread, f"{arm}_within_prompt_pct": inside}
         side = "CPU" if arm == "cpu" else "GPU"
         variant = "once" if code == "PROMPT_UNDECIDED" and not repeated else None
         words = {"side": side, "spread": spread, "inside": inside, "count": len(medians)}
         found.append(finding(code, numbers=numbers, variant=variant, **words))
     return found
-
-
-def judge_conditions(rows: list[dict[str, Any]], frame: pd.DataFrame) -> list[Finding]:
-    """Say what makes the timings less than they seem: noise, other work, two states, slow first visits, early ends."""
-    found = []
-    early = [row for row in rows if (row.get("new_tokens") or 0) < (row.get("max_new_tokens") or 0)]
-    if early:
-        numbers = {"new_tokens": early[0]["new_tokens"], "max_new_tokens": early[0]["max_new_tokens"]}
-        found.append(finding("STOPPED_EARLY", numbers=numbers))
-    load = (rows[0].get("load") or {}) if rows else {}
-    if (load.get("load_1min") or 0) > (load.get("cores") or 1):
-        found.append(finding("LOADED_AT_START", numbers={"load_1min": load["load_1min"], "cores": load["cores"]}))
-    shares = steady(frame)["others_cpu_pct"].dropna()
-    if len(shares) and shares.median() > timing.OTHERS_PCT:
-        numbers = {"others_cpu_pct": float(shares.median()), "others_cpu_max_pct": float(shares.max())}
-        found.append(finding("OTHER_WORK", numbers=numbers))
-    for arm in main_arms(frame):
-        found += _judge_arm(frame, arm)
-    return found + _judge_repeats(rows)
-
-
-def _judge_arm(frame: pd.DataFrame, arm: str) -> list[Finding]:
-    found, samples, side = [], list(_rates_of(frame, arm)), "CPU" if arm == "cpu" else "GPU"
-    states = timing.two_states(samples)
-    if states:
-        found.append(_two_states(frame, arm, side, states))
-    spread = timing.spread_pct(samples)
-    if spread is not None and spread > timing.NOISY_PCT:
-        variant = "very" if spread > timing.VERY_NOISY_PCT else None
-        found.append(finding("NOISY", numbers={f"{arm}_iqr_pct": spread}, variant=variant, side=side, spread=spread))
-    first = frame[(frame["arm"] == arm) & (frame["visit"] == "first")]["tpot_ms"].dropna()
-    usual = _of(frame, arm)["tpot_ms"].dropna()
-    if len(first) and len(usual) and first.median() > FIRST_VISIT_TIMES * usual.median():
-        extra = float(first.median() - usual.median())
-        numbers = {f"{arm}_first_visit_tpot_ms": float(first.median()), f"{arm}_steady_tpot_ms": float(usual.median())}
-        words: dict[str, Any] = {"first": float(first.median()), "usual": float(usual.median()), "extra": extra}
-        found.append(finding("FIRST_VISIT_SLOW", numbers=numbers, side=side, **words))
-    return found
-
-
-def _two_states(frame: pd.DataFrame, arm: str, side: str, states: timing.States) -> Finding:
-    """Name both states, and whether a process stays in one or changes over while it runs."""
-    groups = [g["decode_tok_s"].dropna() > states.cut for _, g in _of(frame, arm).groupby("process")]
-    stays = all(fast.all() or not fast.any() for fast in groups)
-    numbers = {f"{arm}_slow_state_tok_s": states.low, f"{arm}_fast_state_tok_s": states.high}
-    words = {"slow": states.low, "fast": states.high, "n_slow": states.n_low, "n_fast": states.n_high}
-    return finding("TWO_STATES", numbers=numbers, variant=None if stays else "inside", side=side, **words)
-
-
-def _of(frame: pd.DataFrame, arm: str) -> pd.DataFrame:
-    return steady(frame)[steady(frame)["arm"] == arm]
-
-
-def _judge_repeats(rows: list[dict[str, Any]]) -> list[Finding]:
-    """Greedy decoding of one prompt by one arm must give the same tokens every time."""
-    seen: dict[tuple, set] = {}
-    for row in rows:
-        if row.get("visit") == "steady" and row.get("kind") == "main" and row.get("token_ids"):
-            key = (row["arm"], row["prompt_id"], row["max_new_tokens"])
-            seen.setdefault(key, set()).add(tuple(row["token_ids"]))
-    varied = sorted({key for key, variants in seen.items() if len(variants) > 1})
-    if not varied:
-        return []
-    numbers = {"prompts_that_varied": len(varied), "prompts_compared": len(seen)}
-    return [finding("NOT_REPEATABLE", numbers=numbers, arms=", ".join(sorted({key[0] for key in varied})))]

@@ -10,36 +10,60 @@ from typing import Any
 
 import pandas as pd
 
+from rocmlab import timing
 from rocmlab.curves import bytes_a_token, interval
+from rocmlab.timing import Interval
 
 SCHEMA = "rocmlab-batch-sweep-1"
 
 
-def passes(rows: list[dict[str, Any]], visit: str = "steady") -> pd.DataFrame:
-    """Return one line a pass: context, batch, padded, step in ms, prefill_ms."""
-    names = ["context", "batch", "padded", "pass", "decode_step_ms", "prefill_ms", "real_prompt_tokens"]
-    mine = [r for r in rows if r.get("kind") == "item" and r.get("visit") == visit and not r.get("error")]
-    return pd.DataFrame([{name: r.get(name) for name in names} for r in mine], columns=names)
+NAMES = ("context", "batch", "padded", "pass", "decode_step_ms", "prefill_ms", "real_prompt_tokens", "beside",
+         "beside_padded")  # fmt: skip
+
+
+def passes(rows: list[dict[str, Any]], visit: str = "steady", kinds: tuple[str, ...] = ("item",)) -> pd.DataFrame:
+    """Return one line a pass: context, batch, padded, step in ms, prefill_ms, and what an anchor stands beside."""
+    mine = [r for r in rows if r.get("kind") in kinds and r.get("visit") == visit and not r.get("error")]
+    return pd.DataFrame([{name: r.get(name) for name in NAMES} for r in mine], columns=list(NAMES))
+
+
+def steps_of(rows: list[dict[str, Any]], item: dict[str, Any]) -> list[float]:
+    """Return the steady steps of an item in ms, a value a pass; one text alone also counts where it was the anchor."""
+    kinds = ("item", "anchor") if item["batch"] == 1 else ("item",)
+    return [float(one) for one in of(passes(rows, kinds=kinds), item)["decode_step_ms"]]
+
+
+def ratio(rows: list[dict[str, Any]], item: dict[str, Any]) -> Interval | None:
+    """Return an item's step over that of one text alone, from passes taken in turns; None for batch 1."""
+    mine = of(passes(rows), item).set_index("pass")["decode_step_ms"]
+    every = passes(rows, kinds=("anchor",))
+    beside = (every["beside"] == item["batch"]) & (every["beside_padded"] == item["padded"])
+    anchor = every[beside & (every["context"] == item["context"])].set_index("pass")["decode_step_ms"]
+    shared = [one for one in mine.index if one in anchor.index]
+    return timing.ratio_interval([float(mine[one]) for one in shared], [float(anchor[one]) for one in shared])
 
 
 def by_batch(rows: list[dict[str, Any]], roof_gb_s: float | None = None) -> pd.DataFrame:
     """Return one line an item: step and throughput with intervals, GB/s, share of the roof, memory; or the error."""
-    steady, first, lines = passes(rows), passes(rows, "first"), []
+    first, lines = passes(rows, "first"), []
     head: dict[str, Any] = next((r for r in rows if r.get("weight_bytes")), {})
     for item in items(rows):
-        group, visit = of(steady, item), of(first, item)
+        visit, samples = of(first, item), steps_of(rows, item)
         context, batch = item["context"], item["batch"]
-        step = interval(group["decode_step_ms"])
+        step = interval(samples)
         line: dict[str, Any] = {"context_tokens": context, "batch": batch, "padded": item["padded"], "step_ms": step}
+        line["times_batch_1"] = ratio(rows, item)
         line["first_visit_ms"] = float(visit["decode_step_ms"].iloc[0]) if len(visit) else None
-        line["decode_tok_s"] = interval([1000 * batch / one for one in group["decode_step_ms"]])
+        line["decode_tok_s"] = interval([1000 * batch / one for one in samples])
         moved = bytes_a_token(head, context + (head.get("new_tokens_each") or 0) / 2, batch)
         line["gb_s"] = moved / step.median / 1e6 if moved and step else None
         line["roof_pct"] = 100 * line["gb_s"] / roof_gb_s if line["gb_s"] and roof_gb_s else None
-        line["prefill_ms"] = float(group["prefill_ms"].iloc[0]) if len(group) else None
+        line["first_prefill_ms"] = float(visit["prefill_ms"].iloc[0]) if len(visit) else None
         line["peak_gib"] = _peak(rows, item)
         why = error_of(rows, item)
         line |= {f"{name}_reason": why or "not measured" for name, value in list(line.items()) if value is None}
+        if batch == 1 and step:
+            line["times_batch_1_reason"] = "this is batch 1"
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -72,17 +96,22 @@ def _peak(rows: list[dict[str, Any]], item: dict[str, Any]) -> float | None:
 
 
 def sweep(rows: list[dict[str, Any]], context: int, roof_gb_s: float | None, roof: str) -> dict[str, Any]:
-    """Return the sweep at one context as a record (rocmlab-batch-sweep-1, plus cache bytes and what the roof is)."""
+    """Return the sweep at one context as a record (rocmlab-batch-sweep-1, plus cache bytes and what the roof is).
+
+    A batch's step is that of batch 1 times its ratio, so that a machine that changes its speed meanwhile does not bend
+    the curve.
+    """
     head: dict[str, Any] = next((r for r in rows if r.get("weight_bytes")), {})
     found = []
+    alone = interval(steps_of(rows, {"context": context, "batch": 1, "padded": False}))
     for item in items(rows):
         if item["context"] != context or item["padded"]:
             continue
-        step = interval(of(passes(rows), item)["decode_step_ms"])
-        why = error_of(rows, item)
+        own, times = interval(steps_of(rows, item)), ratio(rows, item)
+        step = alone.median * times.median if alone and times else own.median if own else None
         memory = next((r["memory"] for r in rows if r.get("memory") and _same(r, item)), None)
-        value = {"decode_step_ms": step.median} if step else {"error": why or "not measured", "memory": memory}
-        found.append({"batch": item["batch"], **value})
+        lost = {"error": error_of(rows, item) or "not measured", "memory": memory}
+        found.append({"batch": item["batch"], **({"decode_step_ms": step} if step else lost)})
     kept = ("arch", "model", "dtype", "weight_bytes", "kv_bytes_a_position", "new_tokens_each", "device")
     record = {key: head.get(key) for key in kept}
     return {"schema": SCHEMA, **record, "prompt_tokens": context, "peak_gb_s": roof_gb_s, "roof": roof, "items": found}

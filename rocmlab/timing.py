@@ -173,14 +173,19 @@ class OtherWork:
     @staticmethod
     def _reading() -> tuple[float, float, float]:
         times, own = psutil.cpu_times(), psutil.Process().cpu_times()
+        if os.name == "nt":  # interrupt and dpc are parts of system there
+            return time.perf_counter(), times.user + times.system, own.user + own.system
         busy = sum(times) - times.idle - getattr(times, "iowait", 0.0)
         # Linux counts guests inside user time as well: do not add them twice.
         busy -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
         return time.perf_counter(), busy, own.user + own.system
 
 
-def load() -> dict[str, Any]:
-    """Return the machine's load now: average of one minute, cores, free memory in bytes; null where unknown."""
+def load(device: str = "cpu") -> dict[str, Any]:
+    """Return the machine's load now: average of one minute, cores, free memory in bytes; null where unknown.
+
+    On an accelerator also its memory and how much of it is free, before this process has taken any.
+    """
     try:
         average: float | None = os.getloadavg()[0]
     except (OSError, AttributeError):
@@ -190,4 +195,14 @@ def load() -> dict[str, Any]:
         "load_1min_reason": None if average is not None else "this system keeps no load average",
         "cores": psutil.cpu_count(),
         "memory_free_bytes": psutil.virtual_memory().available,
+        **_device_memory(device),
     }
+
+
+def _device_memory(device: str) -> dict[str, int]:
+    if device == "cpu":
+        return {}
+    import torch
+
+    free, whole = torch.cuda.mem_get_info(torch.device(device))
+    return {"device_free_bytes": free, "device_memory_bytes": whole}

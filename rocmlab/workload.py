@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
 import os
 import statistics
 import sys
@@ -20,7 +21,7 @@ from rocmlab.readers.logs import MARK
 
 LIMIT_BYTES = 64 << 20  # of one stream; a child that writes more ends itself, what it wrote so far is read
 FULL_EXIT = 86
-WARM_STEPS = 2
+WARM_STEPS = 1
 
 
 def labour(
@@ -32,18 +33,23 @@ def labour(
 
     threading.Thread(target=watch, args=(limit_bytes,), daemon=True).start()
     found: dict[str, Any] = {"dtypes": dtypes, "steps": steps, "prompt_tokens": prompt_tokens, "errors": {}}
-    found |= {"step_ms": {}, "torch": torch.__version__}
+    found |= {"step_ms": {}, "torch": torch.__version__, "choices": {}}
     torch.manual_seed(0)
+    model_of: dict[str, Any] = {}
     with torch.inference_mode():
         for dtype in dtypes:
             kind = getattr(torch, dtype)
             with _part(found, f"model {dtype}"):
-                loaded = models.load(model, device, dtype)
-                found |= describe(loaded.model) | {"model": loaded.name, "model_hash": loaded.model_hash}
-                found["step_ms"][dtype] = decode(loaded.model, device, dtype, prompt_tokens, steps)
-                del loaded
-            for name, task in tasks(device, kind, found).items():
+                if not model_of:  # reading it takes as long as the work, so the next dtype converts it
+                    loaded = models.load(model, device, dtype)
+                    model_of["model"] = loaded.model
+                    found |= describe(loaded.model) | {"model": loaded.name, "model_hash": loaded.model_hash}
+                found["step_ms"][dtype] = decode(model_of["model"].to(kind), device, dtype, prompt_tokens, steps)
+                if dtype == dtypes[-1]:
+                    model_of.clear()
+            for name, (task, choice) in tasks(device, kind, found).items():
                 with _part(found, f"{name} {dtype}"):
+                    found["choices"][f"{name} {dtype}"] = chosen(choice)
                     mark("warm", device)
                     task()
                     mark(f"{name} {dtype}", device)
@@ -66,12 +72,19 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 def decode(model: Any, device: str, dtype: str, prompt_tokens: int, steps: int) -> float:
-    """Prefill, then decode step by step; return the median milliseconds of the marked steps."""
+    """Prefill, then decode step by step; return the median milliseconds of the marked steps.
+
+    An accelerator does both once before they count, because its libraries look for kernels then; on a CPU only the
+    first step is left out, as it is for the timing.
+    """
     import torch
 
+    # transformers renamed past_key_values to cache in 5.x; both have to work.
+    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
     ids = torch.randint(1, model.config.vocab_size - 1, (1, prompt_tokens), device=device)
-    mark("warm", device)
-    model(ids, use_cache=True)
+    if device != "cpu":
+        mark("warm", device)
+        model(ids, use_cache=True)
     mark(f"prefill {dtype}", device)
     out = model(ids, use_cache=True)
     mark("warm", device)
@@ -80,7 +93,7 @@ def decode(model: Any, device: str, dtype: str, prompt_tokens: int, steps: int) 
         token = out.logits[:, -1:].argmax(-1)
         mark(f"decode {dtype}" if step >= WARM_STEPS else "warm", device)
         began = time.perf_counter()
-        out = model(token, past_key_values=out.past_key_values, use_cache=True)
+        out = model(token, use_cache=True, **{name: out[name]})
         timing.synchronise(device)
         if step >= WARM_STEPS:
             times.append((time.perf_counter() - began) * 1000)
@@ -88,8 +101,13 @@ def decode(model: Any, device: str, dtype: str, prompt_tokens: int, steps: int) 
     return statistics.median(times)
 
 
-def tasks(device: str, dtype: Any, found: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return the parts beside the model, each a call without arguments."""
+def tasks(device: str, dtype: Any, found: dict[str, Any]) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    """Return the parts beside the model, each as two calls without arguments: the work, and torch's own choice of a
+    back end for its attention or batch_norm.
+
+    The block is converted whole, as for inference; batch_norm alone keeps float32 weights and statistics beside a
+    smaller dtype, as mixed precision training does, because only then do cuDNN and MIOpen serve it.
+    """
     import torch
     from torch import nn
 
@@ -99,12 +117,31 @@ def tasks(device: str, dtype: Any, found: dict[str, Any]) -> dict[str, Callable[
     query, cache = (torch.randn(1, heads, rows, size, device=device, dtype=dtype) for rows in (1, 64))
     image = torch.randn(2, 64, 28, 28, device=device, dtype=dtype)
     block = bottleneck().to(device=device, dtype=dtype).eval()
-    norm = nn.BatchNorm2d(64).to(device=device, dtype=dtype).train()
+    norm = nn.BatchNorm2d(64).to(device=device).train()
     return {
-        "attention": lambda: nn.functional.scaled_dot_product_attention(query, cache, cache),
-        "resnet_block": lambda: torch.relu(block(image) + image),
-        "batch_norm": lambda: norm(image),
+        "attention": (
+            lambda: nn.functional.scaled_dot_product_attention(query, cache, cache),
+            lambda: torch._C._SDPBackend(torch._fused_sdp_choice(query, cache, cache)),
+        ),
+        "resnet_block": (lambda: torch.relu(block(image) + image), lambda: norm_backend(block[-1], image)),
+        "batch_norm": (lambda: norm(image), lambda: norm_backend(norm, image)),
     }
+
+
+def norm_backend(norm: Any, image: Any) -> Any:
+    """Return torch's choice for a batch_norm module: Native, Cudnn or Miopen."""
+    import torch
+
+    weights = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
+    return torch._C._select_batch_norm_backend(image, *weights, norm.training, norm.eps)
+
+
+def chosen(choice: Callable[[], Any]) -> str | None:
+    """Return torch's choice by name; None where this torch does not offer the question, which is no public API."""
+    try:
+        return str(choice().name)
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return None
 
 
 def bottleneck() -> Any:

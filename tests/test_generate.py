@@ -65,10 +65,17 @@ def test_every_process_is_cold_once_visits_all_lengths_and_then_interleaves(stud
         steady = mine[4:]
         assert {row["visit"] for row in steady} == {"steady"}
         arms = [row["arm"] for row in steady]
-        assert arms == ["cpu", "gpu", "gpu", "cpu"] * 2  # turned round at every block
+        turned = ["cpu", "gpu", "gpu", "cpu"] if process == 0 else ["gpu", "cpu", "cpu", "gpu"]
+        assert arms == turned * 2  # turned round at every block, and from one process to the next
         lengths = max(row["prompt_tokens"] for row in steady) + 6
         first = mine[1]
         assert first["prompt_tokens"] + first["new_tokens"] == lengths
+
+
+def test_no_prompt_keeps_its_place_in_time(study):
+    _, _, rows = study
+    first = [next(r for r in rows if r["process"] == p and r["visit"] == "steady")["prompt_id"] for p in (0, 1)]
+    assert first == list(models.PROMPTS)[:2]
 
 
 def test_side_arms_run_in_the_first_process_only_and_beside_the_main_arms(study):

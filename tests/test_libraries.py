@@ -6,7 +6,19 @@ import sys
 
 import pytest
 
-from rocmlab import backends, bundled, findings, gemms, isolate, libraries, logbook, models, results, workload
+from rocmlab import (
+    backend_judges,
+    backends,
+    bundled,
+    findings,
+    gemms,
+    isolate,
+    libraries,
+    logbook,
+    models,
+    results,
+    workload,
+)
 from rocmlab.readers import logs
 from rocmlab.sections import backends as section
 
@@ -169,14 +181,63 @@ def test_products_in_two_logs_are_counted_once():
     assert backends.reconciled(DONE, amd, "float16").unexplained == []
 
 
+def test_attention_of_a_decode_step_is_found_in_cudnn_s_log_and_rotary_angles_are_explained():
+    fused = row(None, None, 4, n=None, library="cuDNN", kind="attention", kernel="engine 5 (kernel cfg 1)")
+    angles = row(8, 1, 2, library="cuBLAS")
+    rows = [*whole(steps=2), fused, angles]
+    found = {r["operator"].split(" (")[0]: r for r in backends.table(runs(), rows) if r["part"] == "decode"}
+    attention, rotary = found["attention"], found["rotary embedding"]
+    assert (attention["library"], attention["kernel"]) == ("cuDNN", "engine 5 (kernel cfg 1)")
+    assert (attention["calls_a_step"], rotary["library"], rotary["calls_a_step"]) == (2, "cuBLAS", 1)
+    assert backends.reconciled(DONE, rows, "float16").unexplained == []
+    none = {r["operator"]: r for r in backends.table(runs(), whole(steps=2)) if r["part"] == "decode"}
+    assert none["attention"]["library"] is None and none["rotary embedding"]["library"] is None
+
+
+def test_what_torch_chose_is_said_where_no_log_mentions_the_operator():
+    done = {**DONE, "choices": {"batch_norm float16": "Native", "resnet_block float16": None}}
+    found = backends.table([{"kind": "clean", "work": done}], [])
+    assert {r["part"]: r["chosen"] for r in found if r["operator"] == "batch_norm"} == {
+        "resnet_block": None, "batch_norm": "native",
+    }  # fmt: skip
+    shown = backends.grouped(found)
+    said = [r["evidence"]["en"] for r in shown if "batch_norm" in r["operators"]["en"]]
+    assert said == ["no log mentions it", "no log mentions it; torch's own choice: native"]
+    judged = next(f for f in backend_judges.judge([{"kind": "clean", "work": done}], []) if f["code"] == "NOT_LOGGED")
+    assert "batch_norm (torch: native)" in findings.say(judged)["sentence"]
+
+
+@pytest.mark.parametrize(("made", "said"), [(2, True), (1, False), (0, False)])
+def test_plans_made_in_every_decode_step_are_a_fault_and_fewer_are_none(made, said):
+    rows = [row(None, None, made, n=None, library="cuDNN", kind="plan_made", stage="search", time_ms=50.0)] * bool(made)
+    rows = [{**one, "shape": "attention"} for one in rows]
+    found = {f["code"]: f for f in backend_judges.judge(runs(), [*whole(steps=2), *rows])}
+    assert ("PLANS_IN_EVERY_STEP" in found) == said
+    if said:
+        assert found["PLANS_IN_EVERY_STEP"]["numbers"] == {"plans_made": 2, "plans_ms_a_step": 25.0}
+
+
+def test_children_share_compiled_modules_only_where_python_writes_none(monkeypatch, tmp_path):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert logbook.bytecode("x") == {}
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(logbook.importlib.util, "cache_from_source", lambda path: str(tmp_path / "none.pyc"))
+    assert logbook.bytecode("x") == {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": "x"}
+    monkeypatch.setattr(logbook.importlib.util, "cache_from_source", lambda path: __file__)
+    assert logbook.bytecode("x") == {}
+
+
 def test_the_findings_can_come_out_each_way():
-    full = [f["code"] for f in backends.judge(runs(), whole(steps=2))]
+    full = [f["code"] for f in backend_judges.judge(runs(), whole(steps=2))]
     assert full[0] == "GEMMS_AS_REQUIRED" and "LOGGING_SLOWS" in full
-    assert backends.judge(runs(), [])[0]["code"] == "GEMMS_NOT_LOGGED"
+    assert backend_judges.judge(runs(), [])[0]["code"] == "GEMMS_NOT_LOGGED"
     crashed = [{"kind": "clean", "words": "ended by SIGSEGV", "work": None}]
-    (found,) = backends.judge(crashed, [])
+    (found,) = backend_judges.judge(crashed, [])
     assert found["code"] == "LOGS_NOT_TAKEN" and "SIGSEGV" in findings.say(found)["sentence"]
-    failing = backends.judge(runs(work={**DONE, "errors": {"batch_norm float16": "RuntimeError: x"}}), whole(steps=2))
+    failing = backend_judges.judge(
+        runs(work={**DONE, "errors": {"batch_norm float16": "RuntimeError: x"}}), whole(steps=2)
+    )
     assert failing[0]["code"] == "LOGGED_PART_FAILED"
 
 
@@ -184,7 +245,7 @@ def test_the_findings_can_come_out_each_way():
 def test_the_slow_down_can_come_out_each_way(rate, variant):
     made = runs()
     made[1]["slow_down"] = {"float16": rate}
-    found = next(f for f in backends.judge(made, whole(steps=2)) if f["code"] == "LOGGING_SLOWS")
+    found = next(f for f in backend_judges.judge(made, whole(steps=2)) if f["code"] == "LOGGING_SLOWS")
     assert found["variant"] == variant
     assert found["numbers"]["log_slow_down"] == (None if variant == "disturbed" else rate)
     assert findings.say(found, "zh")["sentence"]

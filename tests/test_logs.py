@@ -337,6 +337,7 @@ i!  Atype: type=cudaDataType_t; val=CUDA_R_16F(2)
 i!  computeType: type=cublasComputeType_t; val=CUBLAS_COMPUTE_32F(68)
 i! Time: 2026-09-11T18:11:38 elapsed from start 0.0 minutes or 1.0 seconds
 i!Process=1; Thread=2; GPU=0; Handle=0x1; StreamId=0x2
+i! COMPILED WITH: a compiler
 I! cuBLAS (v13.1.0) function cublasStatus_t cublasSgemv_v2(cublasHandle_t, int) called:
 i!  trans: type=cublasOperation_t; val=CUBLAS_OP_T(1)
 i!  m: type=int; val=64
@@ -368,6 +369,149 @@ def test_cublaslt_names_its_algorithm_and_inner_calls_are_not_added():
     assert [r["kernel"] for r in libraries.rows(direct)] == ["algo 67 tile 64x32 stages 64xAUTO"]
     both = logs.parse_text(CUBLAS.rsplit("I! cuBLAS", 2)[0] + LT.format("cublasLtHSHMatmul"))
     assert libraries.numbers(both)["gemm_calls"] == 1
+
+
+def cudnn(function, *arguments, at="09:00:00.000000"):
+    """One record as cuDNN 9 writes it."""
+    lines = [f"I! CuDNN (v91200 7) function {function}() called:", *(f"i!     {one}" for one in arguments)]
+    return "\n".join(
+        [*lines, f"i! Time: 2026-02-03T{at} (0d+0h+0m+0s since start)", "i! Process=9; Thread=9; GPU=0.", "", ""]
+    )
+
+
+OK = "status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);"
+
+
+def tensor(name, dims, dtype="HALF"):
+    return (
+        f"{name}Desc: type=CUDNN_BACKEND_TENSOR_DESCRIPTOR:",
+        f"type: type=cudnnDataType_t; val=CUDNN_DATA_{dtype} (2);",
+        f"dimA: type=int; val=[{dims}];",
+    )
+
+
+def plan(*operations, engine, **knobs):
+    """The arguments of a record that shows a plan: operations as (name, tensors), the engine, its knobs."""
+    shown = ["executionPlan: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:"]
+    for name, *tensors in operations:
+        shown.append(f"operation: type=CUDNN_BACKEND_OPERATION_{name}_DESCRIPTOR:")
+        shown += [line for one in tensors for line in one]
+    shown += [f"engine_id: type=int; val={engine};", "knobDesc: type=cudnnBackendDescriptor_t:"]
+    return [*shown, *(f"CUDNN_KNOB_TYPE_{name}: type=int; val={value};" for name, value in knobs.items())]
+
+
+CONVOLVED = plan(
+    ("CONVOLUTION_FORWARD", tensor("x", "4,8,10,10"), tensor("w", "16,8,3,3"), ("mathPrec: type=x; val=CUDNN_DATA_FLOAT (0);",)),
+    engine=31, TILE_SIZE=2, KBLOCK=4,
+)  # fmt: skip
+SDPA = plan(("SDPA_FWD", tensor("q", "1,6,1,32"), tensor("k", "1,3,77,32")), engine=5, KERNEL_CFG=1)
+COMPOSITE = plan(
+    ("MATMUL", tensor("a", "1,6,9,32"), tensor("b", "1,3,32,9")),
+    ("REDUCTION", tensor("x", "1,6,9,9", "FLOAT")),
+    engine=2,
+)
+
+
+def cudnn_rows(text):
+    rows = libraries.rows(logs.parse_text(text))
+    return [
+        (r["kind"], r["shape"], r["dtype"], r["kernel"], r["calls"])
+        for r in rows
+        if r["kind"] not in ("api", "plan_made")
+    ]
+
+
+def test_cudnn_tells_the_engine_that_ran_with_its_settings_and_shapes_once_a_call():
+    heuristic = cudnn(
+        "cudnnBackendSetAttribute", "attributeName: val=CUDNN_ATTR_ENGINE_GLOBAL_INDEX (301);", "[0]: val=99;"
+    )
+    inside = cudnn(
+        "cudnnBackendExecuteInternal", "operation: type=internalType; val=CONV_FORWARD;", "engine_id: type=int; val=31;"
+    )
+    one = heuristic + cudnn("cudnnBackendExecute", *CONVOLVED) + inside + cudnn("cudnnBackendExecute", OK)
+    other = cudnn("cudnnBackendExecute", *SDPA) + cudnn("cudnnBackendExecute", OK)
+    assert cudnn_rows(one * 2 + other) == [
+        ("convolution", "x 4x8x10x10, w 16x8x3x3", "float16", "engine 31 (tile size 2, kblock 4)", 2),
+        ("attention", "q 1x6x1x32, k 1x3x77x32", "float16", "engine 5 (kernel cfg 1)", 1),
+    ]
+    log = logs.parse_text(one + other)
+    assert (log.other, log.damaged) == (0, 0)
+    (said,) = [f for f in library_judges.judge(log) if f["code"] == "CUDNN_RAN"]
+    assert "engine 31 (tile size 2, kblock 4) x1" in said["words"]["operations"]
+
+
+def test_a_plan_of_small_operations_is_named_by_the_mode_that_cudnn_found():
+    run = cudnn("cudnnBackendExecute", *COMPOSITE)
+    mode = cudnn(
+        "cudnnBackendExecuteGraphVisualize",
+        'apiLog: type=json; val={"operationGraph":{"finalizeMode":"SDPA_FWD","x":1}};',
+    )
+    other = mode.replace("SDPA_FWD", "INVALID_OPERATION_MODE")
+    assert [r[:3] for r in cudnn_rows(run + mode)] == [("attention", "a 1x6x9x32, b 1x3x32x9", "float16")]
+    assert [r[0] for r in cudnn_rows(run + other)] == ["plan"] == [r[0] for r in cudnn_rows(run)]
+
+
+def test_older_layers_of_cudnn_count_once_and_a_warning_about_one_is_no_call():
+    norm = cudnn(
+        "cudnnBatchNormalizationForwardTrainingEx", "mode: val=CUDNN_BATCHNORM_SPATIAL (1);", *tensor("x", "3,5,7,7")
+    )
+    warning = norm.replace("I! ", "W! ").replace("i! ", "w! ")
+    size = norm.replace("BatchNorm", "GetBatchNorm")
+    assert cudnn_rows(size + norm + warning) == [("batch_norm", "x 3x5x7x7", "float16", "", 1)]
+
+
+def test_a_plan_made_is_counted_with_the_time_that_its_log_gives():
+    made = cudnn(
+        "cudnnBackendFinalize",
+        "descriptor: type=CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:",
+        *SDPA[1:],
+        at="23:59:59.990000",
+    )
+    made += cudnn("cudnnBackendFinalize", OK, at="00:00:00.015000")
+    tensor_only = cudnn("cudnnBackendFinalize", "descriptor: type=CUDNN_BACKEND_TENSOR_DESCRIPTOR:") + cudnn(
+        "cudnnBackendFinalize", OK
+    )
+    (row,) = [r for r in libraries.rows(logs.parse_text(tensor_only + made + tensor_only)) if r["kind"] == "plan_made"]
+    assert (row["shape"], row["calls"], row["stage"], row["time_ms"]) == ("attention", 1, "search", pytest.approx(25))
+
+
+def test_a_product_stands_in_the_call_that_handed_it_on_by_the_order_of_lines():
+    outer = CUBLAS.split("I! ")[2]
+    gemm, inner = f"I! {outer}", LT.format("cublasLtHSHMatmul") + "\n"
+    log = logs.parse_text(gemm + inner + gemm)
+    assert [(r["library"], r["kernel"], r["calls"]) for r in libraries.rows(log)] == [
+        ("cuBLAS", "cuBLASLt algo 67 tile 64x32 stages 64xAUTO", 1), ("cuBLAS", "", 1),
+    ]  # fmt: skip
+    apart = logs.parse_text(gemm.replace("val=3072", "val=96") + inner)
+    assert [r["library"] for r in libraries.rows(apart)] == ["cuBLASLt", "cuBLAS"]
+    parted = logs.parse_text(gemm + f"{logs.MARK}next\n" + inner)
+    assert [(r["library"], r["phase"]) for r in libraries.rows(parted)] == [("cuBLAS", ""), ("cuBLASLt", "next")]
+    direct = LT.format("cublasLtMatmul") + "\n"
+    engine = cudnn("cudnnBackendExecute", *CONVOLVED) + direct + cudnn("cudnnBackendExecute", OK)
+    log = logs.parse_text(engine + direct)
+    assert [(r["library"], r["kind"], r["calls"]) for r in libraries.rows(log)] == [
+        ("cuDNN", "convolution", 1), ("cuBLASLt", "gemm", 1),
+    ]  # fmt: skip
+    assert libraries.rows(log)[0]["kernel"].endswith(" -> cuBLASLt algo 67 tile 64x32 stages 64xAUTO")
+
+
+def test_cublaslt_says_into_how_many_parts_it_cut_the_inner_dimension():
+    cut = LT.format("cublasLtMatmul").replace(" customOption", " reductionScheme=X numSplitsK=6 customOption")
+    assert [r["kernel"] for r in libraries.rows(logs.parse_text(cut))] == [
+        "algo 67 tile 64x32 stages 64xAUTO split-k 6"
+    ]
+
+
+def test_a_plan_that_only_the_front_end_names_is_counted_once_and_its_headings_belong_to_it():
+    front = (
+        "[cudnn_frontend] INFO: Executing ___eng9_k2=1...\n{run}[cudnn_frontend] INFO: Executed ___eng9_k2=1.\n"
+        "========\n[cudnn_frontend] ||| === EXECUTE PLAN ALL OK == = |||\n========\n"
+        "[cudnn_frontend] CUDNN_BACKEND_TENSOR_DESCRIPTOR :\n                    Dims 4\n"
+    )
+    assert cudnn_rows(front.format(run="")) == [("plan", "", "", "eng9_k2=1", 1)]
+    told = front.format(run=cudnn("cudnnBackendExecute", *SDPA) + cudnn("cudnnBackendExecute", OK))
+    assert [r[0] for r in cudnn_rows(told)] == ["attention"]
+    assert logs.parse_text(told).other == 0
 
 
 def test_cudnn_names_algorithm_or_engine():
@@ -538,7 +682,7 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path):
 # ---- shuffled and cut logs
 
 CORPUS = (
-    COMMANDS + HIPRTC.splitlines() + RUNTIME.splitlines() + CUBLAS.splitlines() + [TRACE, BATCHED, BENCH.format(n=1)]
+    COMMANDS + cudnn("cudnnBackendExecute", *CONVOLVED).split("\n")[:-2] + cudnn("cudnnBackendExecute", OK).split("\n")[:-2] + HIPRTC.splitlines() + RUNTIME.splitlines() + CUBLAS.splitlines() + [TRACE, BATCHED, BENCH.format(n=1)]
     + [LT.format("cublasLtMatmul"), "Enum not found! gfx1034", "HIP out of memory. Tried to allocate 2.00 GiB"]
     + ["MKL_VERBOSE SGEMM(T,N,128,1,64,0x7f,0x55,64) 850.08us CNR:OFF", "[x][HIPBLASLT][Trace][rocblaslt_matmul] A=[type="]
     + ["onednn_verbose,v1,primitive,exec,cpu,matmul,brg,undef,src:bf16::x wei:bf16::x,,,3x64:64x128,0.02", "  alpha=1", "}"]

@@ -48,6 +48,31 @@ def test_a_local_folder_as_hub_model_counts_as_cached(tmp_path):
     assert chosen.speed == chosen.text == str(tmp_path)
 
 
+def test_another_hub_model_is_not_said_to_have_a_shape_that_it_has_not():
+    chosen = models.settle("auto", accelerator=True, hub_model="meta-llama/Llama-3.2-1B")
+    assert chosen.speed == "random:qwen3-0.6b"
+    assert "not of its own" in chosen.why
+    assert "1.5 GB" not in chosen.why
+
+
+@pytest.mark.parametrize("spec", ["/no/such/folder", "random:bogus", "two words", "a/b/c"])
+def test_what_can_never_be_loaded_is_refused_before_anything_runs(spec):
+    assert models.refusal(spec)
+    assert models.cached(spec) is False
+    assert models.identity(spec)
+
+
+@pytest.mark.parametrize("spec", ["auto", "bundled", "random:tiny", "Qwen/Qwen3-0.6B", "."])
+def test_what_may_be_loaded_is_not_refused(spec):
+    assert models.refusal(spec) is None
+
+
+def test_a_sharded_model_counts_as_cached(monkeypatch):
+    there = {"config.json", "model.safetensors.index.json"}
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda _, name: "x" if name in there else None)
+    assert models.cached("some/model")
+
+
 def test_what_is_asked_for_is_taken():
     assert models.settle("random:qwen3-4b", accelerator=True).speed == "random:qwen3-4b"
     assert models.settle("random:tiny", accelerator=False).text in ("bundled", None)
@@ -63,7 +88,7 @@ def test_nothing_is_offered_without_a_terminal_or_a_network(monkeypatch, capsys)
 
 def test_a_no_at_the_terminal_fetches_nothing(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(models, "reachable", lambda: True)
+    monkeypatch.setattr(models, "reachable", lambda _: True)
     monkeypatch.setattr("builtins.input", lambda _: "n")
     monkeypatch.setattr(models, "fetch", lambda _: pytest.fail("fetched without a yes"))
     models.offer()

@@ -468,3 +468,32 @@ def test_further_case_without_a_tag(shared, home):
     said = refused("--set", *given)
     assert said.startswith(expected["verdict"]) and all(word in said.lower() for word in expected["must_say"])
     assert not (home / "outputs").exists()
+
+
+def test_a_notebook_whose_measuring_process_died_is_no_success(tmp_path):
+    """The kernel was well all the time; the child that measured was not, and the next run must try again."""
+    run = results.start("03", str(tmp_path))
+    run.append("processes", {"what": "generation 0", "status": "OK", "words": "ended normally"})
+    row = {"status": "ok", "message": None, "seconds": 1.0}
+    assert runner._children(tmp_path, "03", row) == row
+    run.append("processes", {"what": "generation 1", "status": "CRASH", "words": "ended by SIGSEGV"})
+    ended = runner._children(tmp_path, "03", row)
+    assert ended["status"] == "crashed"
+    assert "1 of 2" in ended["message"]
+    assert "SIGSEGV" in ended["message"]
+    assert runner._children(tmp_path, "04", row) == row
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"new_tokens": 1}, "new_tokens is 1"),
+        ({"prompts": -3}, "prompts is -3"),
+        ({"model": "random:bogus"}, "not a known shape"),
+        ({"model": "/nope"}, "neither a folder"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_before_anything_runs(values, said):
+    with pytest.raises(UsageError, match=said):
+        runner._refuse([values])
+    runner._refuse([{"new_tokens": 2, "prompts": 1, "model": "random:tiny"}])

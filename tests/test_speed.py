@@ -82,7 +82,7 @@ def test_visits_are_three_columns_and_never_averaged():
 def test_faster():
     found = only(speedup.judge(made.study(gpu=30.0, cpu=15.0), []), "SPEEDUP")
     assert found["numbers"]["ratio"] == pytest.approx(2.0)
-    assert "2.00 times" in findings.say(found)["sentence"]
+    assert "2.00 [2.00, 2.00] times" in findings.say(found)["sentence"]
 
 
 def test_slower():
@@ -192,18 +192,95 @@ def test_two_states_show_only_between_processes():
     assert "TWO_STATES" not in codes(speedup.judge(made.study(processes=3), []))
 
 
+def slowed(rows, factor, chosen):
+    """Make the chosen generations slower by a factor."""
+    for row in rows:
+        if chosen(row):
+            row["t_end_s"] = row["t_first_token_s"] + factor * (row["t_end_s"] - row["t_first_token_s"])
+    return rows
+
+
 def test_two_states_inside_a_process():
-    rows = made.study(processes=3, jitter=(1.0, 0.6, 1.01))
-    found = [f for f in speedup.judge(rows, []) if f["code"] == "TWO_STATES"]
-    assert {f["variant"] for f in found} == {"inside"}
-    assert {(f["words"]["n_slow"], f["words"]["n_fast"]) for f in found} == {(3, 6)}
+    rows = slowed(made.study(processes=6), 1.6, lambda row: row["block"] == row["process"] % 3 and row["arm"] == "gpu")
+    found = only(speedup.judge(rows, []), "TWO_STATES")
+    assert (found["variant"], found["words"]["n_slow"], found["words"]["n_fast"]) == ("inside", 6, 12)
+    assert found["words"]["slow"] == pytest.approx(30 / 1.6, rel=0.02)
+
+
+def test_a_state_of_one_process_is_not_said_to_change_inside_it():
+    rows = slowed(made.study(processes=4), 1.6, lambda row: row["process"] == 2)
+    assert only(speedup.judge(rows, []), "TWO_STATES")["variant"] is None
+
+
+def test_a_prompt_that_is_slower_by_nature_is_no_second_state():
+    found = speedup.judge(made.study(processes=4, jitter=(1.0, 0.7, 1.0)), [])
+    assert "TWO_STATES" not in codes(found)
+    assert "NOISY" not in codes(found)
+    assert "PROMPT_MATTERS" in codes(found)
+
+
+def test_scatter_inside_a_prompt_hides_whether_it_matters():
+    rows = made.study(processes=3)
+    slowed(rows, 1.4, lambda row: row["process"] == 1)
+    slowed(rows, 0.8, lambda row: row["process"] == 2)
+    assert "PROMPT_NO_EFFECT" not in codes(speedup.judge(rows, []))
+
+
+def test_unequal_lengths_decide_nothing():
+    rows = [
+        row | {"new_tokens": 3, "t_end_s": row["token_stamps_s"][2]} if row["arm"] == "gpu" else row
+        for row in made.study()
+    ]
+    found = codes(speedup.judge(rows, []))
+    assert "SPEEDUP_UNDECIDED" in found
+    assert "STOPPED_EARLY" in found
+
+
+def test_other_work_in_one_process_of_three_is_named():
+    rows = [row | {"others_cpu_pct": 40.0 if row["process"] == 1 else 0.3} for row in made.study(processes=3)]
+    assert only(speedup.judge(rows, []), "OTHER_WORK")["numbers"]["others_cpu_pct"] == 40.0
+
+
+def test_other_work_that_cannot_be_told_is_said():
+    rows = [row | {"others_cpu_pct": None} for row in made.study()]
+    assert "OTHER_WORK_UNKNOWN" in codes(speedup.judge(rows, []))
+
+
+def test_somebody_else_on_the_gpu_is_named():
+    load = {"load_1min": 0.1, "cores": 8, "device_memory_bytes": 8 * 2**30, "device_free_bytes": 4 * 2**30}
+    found = only(speedup.judge([row | {"load": load} for row in made.study()], []), "GPU_MEMORY_TAKEN")
+    assert found["numbers"] == {"device_used_gib": 4.0, "device_memory_gib": 8.0}
+    calm = load | {"device_free_bytes": int(7.6 * 2**30)}
+    assert "GPU_MEMORY_TAKEN" not in codes(speedup.judge([row | {"load": calm} for row in made.study()], []))
+
+
+def test_a_card_that_slows_down_over_the_run_is_named():
+    rows = made.study(processes=5, jitter=(1, 1, 1))
+    slow = iter([1 + 0.02 * step for step in range(15)])
+    for row in rows:
+        if row["arm"] == "gpu":
+            factor = next(slow)
+            row["t_end_s"] = row["t_first_token_s"] + factor * (row["t_end_s"] - row["t_first_token_s"])
+    found = [f for f in speedup.judge(rows, []) if f["code"] == "SLOWS_DOWN"]
+    assert len(found) == 1
+    assert "GPU" in findings.say(found[0])["sentence"]
+
+
+def test_bytes_a_second_count_the_cache_too():
+    plain, cached = made.generation(tok_s=30.0), made.generation(tok_s=30.0, kv_bytes_a_position=10_000_000)
+    frame = speed.table([plain, cached])
+    assert frame["gb_s"].iloc[1] - frame["gb_s"].iloc[0] == pytest.approx(30.0 * 0.01 * (20 + 61 / 2))
 
 
 def test_noise_is_named_loudly_when_it_is_large():
-    noisy = only(speedup.judge(made.study(gpu=None, jitter=(0.9, 1.0, 1.1)), []), "NOISY")
-    assert noisy["variant"] is None
-    very = only(speedup.judge(made.study(gpu=None, jitter=(0.6, 1.0, 1.5)), []), "NOISY")
-    assert very["variant"] == "very"
+    def restless(factors):
+        rows = made.study(gpu=None, processes=len(factors), jitter=(1, 1, 1))
+        for process, factor in enumerate(factors):
+            slowed(rows, factor, lambda row, process=process: row["process"] == process)
+        return only(speedup.judge(rows, []), "NOISY")
+
+    assert restless([0.88, 0.93, 1.0, 1.08, 1.14])["variant"] is None
+    assert restless([0.6, 0.8, 1.0, 1.25, 1.5])["variant"] == "very"
 
 
 def test_a_slow_first_visit_is_named_and_kept_apart():

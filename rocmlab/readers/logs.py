@@ -108,6 +108,8 @@ class Parsers:
             return "mark"
         if text[0] in " \t}" and (self.lt.follow(text) or self.miopen.follow(text)):
             return "known"
+        if text[0] in " ={" and self.nvidia.follow(text):
+            return "known"
         if self.rocblas.columns and self.rocblas.follow(text, line):
             return "known"
         if text[0] == ":" or ("pp" in text and RUNTIME.search(text)):
@@ -131,7 +133,7 @@ class Parsers:
     def close(self) -> Log:
         """Finish what is held back for lines to come, and return the log."""
         self.miopen.close()
-        held = [self.lt.close(), self.nvidia.close()]
+        held = [self.lt.close(), self.nvidia.finish()]
         self.log.damaged += sum(held)
         self.rocblas.close()
         return self.log

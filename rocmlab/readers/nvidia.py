@@ -1,8 +1,9 @@
-"""cuBLAS's and cuDNN's own logs, which go on over many lines a call. (cuBLASLt shares hipBLASLt's record form.)
+"""cuBLAS's own log, and where records of cuDNN begin and end. (cuBLASLt shares hipBLASLt's record form.)
 
 Switched on by CUBLAS_LOGINFO_DBG=1 with CUBLAS_LOGDEST_DBG, and CUDNN_LOGLEVEL_DBG=3 with CUDNN_LOGDEST_DBG. A record
 starts with `I! cuBLAS (v13.4.1) function cublasStatus_t cublasGemmEx(...) called:`; lines `i!  m: type=int; val=2048`
-give its arguments, until the next record or the line with the process.
+give its arguments, until the next record or the line with the process. A GEMM is held until the next record, because
+the cuBLASLt line between the two, if that is logged as well, names the kernel that cuBLAS chose for it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import re
 
 from rocmlab.libraries import Call, Log
+from rocmlab.readers import cudnn
 
-MARKS = ("I! cuBLAS", "I! CuDNN", "I! cuDNN", "i!", "[cudnn_frontend]", "E! ", "W! Cu", "W! cu")
+MARKS = ("I! cuBLAS", "I! CuDNN", "I! cuDNN", "i!", "[cudnn_frontend]", "E! ", "W! Cu", "W! cu", "w!", "e!")
 
 HEAD = re.compile(r"([IWE])! ?(cuBLAS|[cC]uDNN) \(v([^)]*)\) function (?:cublasStatus_t )?(\w+)\(")
 ARGUMENT = re.compile(r"i! +(\w+): type=([^;]*); (?:val|streamId)=(.*)$")
@@ -20,86 +22,94 @@ GEMM = re.compile(
 )
 LETTERS = {"S": "float32", "D": "float64", "C": "complex64", "Z": "complex128", "H": "float16"}
 CUDA_TYPES = {"16F": "float16", "32F": "float32", "64F": "float64", "16BF": "bfloat16", "8I": "int8", "32I": "int32"}
-PLAN = re.compile(r"Executing \"?([\w=]+)\"? plan")
-# cuDNN's layers by the names of its older API; the newer one executes a plan and names no layer.
-LAYERS = {
-    "ConvolutionForward": "convolution", "ConvolutionBiasActivationForward": "convolution",
-    "ConvolutionBackwardData": "convolution", "ConvolutionBackwardFilter": "convolution",
-    "BatchNormalizationForward": "batch_norm", "BatchNormalizationBackward": "batch_norm",
-    "NormalizationForward": "batch_norm", "RNNForward": "rnn", "RNNBackward": "rnn", "PoolingForward": "pooling",
-    "SoftmaxForward": "softmax", "ActivationForward": "activation", "MultiHeadAttnForward": "attention",
-    "BackendExecute": "plan",
-}  # fmt: skip
-KEPT = {"m", "n", "k", "transa", "transb", "Atype", "computeType", "batchCount", "trans", "algo", "attributeName",
-        "arrayOfElements"}  # fmt: skip
+KEPT = {"m", "n", "k", "transa", "transb", "Atype", "computeType", "batchCount", "trans"}
 
 
 class Parser:
-    """Reads cuBLAS and cuDNN records; the one being read is held until it ends."""
+    """Reads cuBLAS records, and hands those of cuDNN on; the one being read is held until it ends."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.held: tuple[str, str, int] | None = None
+        self.cudnn = cudnn.Parser(log)
+        self.owner = ""
+        self.held: tuple[str, int] | None = None
         self.arguments: dict[str, str] = {}
-        self.engine = ""
 
     def feed(self, text: str, line: int) -> str:
         """Return "known", "damaged", or "" for a line of another library."""
+        if text.startswith("i! ") and self.owner:
+            return self._argument(text)
         match = HEAD.search(text)
         if match:
-            damaged = self.close()
-            level, library, _, function = match.groups()
-            library = "cuBLAS" if library == "cuBLAS" else "cuDNN"
-            self.log.libraries[library] += 1
-            if level == "E":
-                self.log.sign("library_error", line, f"{library} {function}", library=library, text=text.strip()[:200])
-            self.held, self.arguments = (library, function, line), {}
-            return "damaged" if damaged else "known"
-        if match := PLAN.search(text):
-            self.log.libraries["cuDNN"] += 1
-            self.log.add(Call("cuDNN", "plan", "plan", kernel=match[1]), line, "frontend")
-            return "known"
+            return self._head(match, text, line)
         if (at := text.find("i!")) >= 0:
             return self._argument(text[at:])
-        return "known" if "[cudnn_frontend]" in text else ""
+        if text.startswith(("w! ", "e! ")):
+            return "known" if self.owner else "damaged"
+        if "[cudnn_frontend]" in text:
+            self.cudnn.front(text, line)
+            return "known"
+        return ""
+
+    def follow(self, text: str) -> bool:
+        """Take a graph, a table or a rule around a heading of cuDNN's front end, which carry no mark of their own."""
+        return self.cudnn.fronts and (text.startswith(("    ", '{"context":')) or not text.strip("="))
+
+    def _head(self, match: re.Match[str], text: str, line: int) -> str:
+        damaged = self.close()
+        level, library, _, function = match.groups()
+        self.owner = "cuBLAS" if library == "cuBLAS" else "cuDNN"
+        self.log.libraries[self.owner] += 1
+        if level == "E":
+            name = f"{self.owner} {function}"
+            self.log.sign("library_error", line, name, library=self.owner, text=text.strip()[:200])
+        if level == "I" and self.owner == "cuDNN":
+            self.cudnn.start(function, line)
+        elif level != "W" and self.owner == "cuBLAS":
+            self.held, self.arguments = (function, line), {}
+        return "damaged" if damaged else "known"
 
     def _argument(self, text: str) -> str:
-        if self.held is None:
+        if self.owner == "cuDNN":
+            self.cudnn.argument(text)
+            return "known"
+        if not self.owner:
             return "damaged"
         if text.startswith(("i!Process", "i! Process")):
-            return "damaged" if self.close() else "known"
-        match = ARGUMENT.match(text)
+            return "damaged" if self._record() else "known"
+        match = ARGUMENT.match(text) if self.held else None
         if match and match[1] in KEPT:
             self.arguments[match[1]] = match[3].strip(" ;")
         return "known"
 
     def close(self) -> bool:
-        """Count the held record; return True when it is a GEMM that was cut before its shape was complete."""
+        """Count what is held; return True when it is a GEMM that was cut before its shape was complete."""
+        self.cudnn.close()
+        return self._record()
+
+    def finish(self) -> bool:
+        """End the log: count what is held, and plans that only cuDNN's front end named."""
+        damaged = self.close()
+        self.cudnn.finish()
+        self.log.settle()
+        return damaged
+
+    def _record(self) -> bool:
         if self.held is None:
             return False
-        (library, function, line), found = self.held, self.arguments
+        (function, line), found = self.held, self.arguments
         self.held, self.arguments = None, {}
-        if library == "cuDNN":
-            self._layer(function, found, line)
-            return False
+        self.log.settle()
         match = GEMM.match(function)
         if match is None:
-            self.log.add(Call(library, function, "api"), line)
+            self.log.add(Call("cuBLAS", function, "api"), line)
             return False
         if not {"m", "n"} <= found.keys() or not ("k" in found or match[2] == "v"):
             # Julia's and some callers' logs name the function only: the call counts, its shape is unknown.
-            self.log.add(Call(library, function, "gemm", dtype=_dtype(match[1], found)), line)
+            self.log.add(Call("cuBLAS", function, "gemm", dtype=_dtype(match[1], found)), line)
             return bool(found)
-        self.log.add(_gemm(library, function, match, found), line)
+        self.log.hold(_gemm("cuBLAS", function, match, found), line)
         return False
-
-    def _layer(self, function: str, found: dict[str, str], line: int) -> None:
-        if "ENGINE_GLOBAL_INDEX" in found.get("attributeName", ""):
-            self.engine = "engine " + found.get("arrayOfElements", "").strip("[]")
-        name = function.removeprefix("cudnn")
-        kind = next((kind for start, kind in LAYERS.items() if name.startswith(start)), "api")
-        kernel = found.get("algo", "").split(" ")[0] or (self.engine if kind == "plan" else "")
-        self.log.add(Call("cuDNN", function, kind, kernel=kernel), line)
 
 
 def _dtype(letter: str | None, found: dict[str, str]) -> str:

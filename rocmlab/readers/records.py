@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rocmlab import findings, results
+from rocmlab import findings, results, speedup, texts
 from rocmlab.findings import Finding, finding
 from rocmlab.readers import Evidence, Reading, measurements
 from rocmlab.readers.notebooks import CODES
@@ -59,9 +59,26 @@ def _lines(evidence: Evidence) -> Reading:
         found.append(finding("NOT_A_NUMBER", count=len(lost), keys=", ".join(lost[:8])))
     if damaged:
         found.append(finding("DAMAGED_LINES", numbers={"records": len(records), "damaged_lines": damaged}))
+    found += _judged(records)
     schemas = {record.get("schema") for record in records}
     schema = schemas.pop() if len(schemas) == 1 else None
     return Reading("records", schema, numbers, found, finding("RECORDS_READ", file=evidence.name, records=len(records)))
+
+
+def _judged(records: list[dict[str, Any]]) -> list[Finding]:
+    """Judge a table of notebook 03 by itself: generations, texts, or how the measuring processes ended."""
+    newest = max((str(one.get("attempt", "")) for one in records), default="")
+    rows = [measurements.finite(one)[0] for one in records if str(one.get("attempt", "")) == newest]
+    try:
+        if all({"visit", "arm", "kind", "token_stamps_s"} <= one.keys() for one in rows):
+            return speedup.judge(rows, [])
+        if all({"cpu_float32", "subject", "gaps_logits"} <= one.keys() for one in rows):
+            return texts.judge_text(rows)
+        if all({"what", "status", "words"} <= one.keys() for one in rows):
+            return speedup.judge_processes(rows)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        return [finding("RECORDS_ODD")]
+    return []
 
 
 # ---- runs

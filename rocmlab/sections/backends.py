@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import backends, plots, results, words
+from rocmlab import backend_judges, backends, plots, results, words
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
 NEEDS = "model needs"
@@ -18,21 +18,22 @@ def section(run: Path) -> Section:
     runs, calls = results.rows(run, "library_runs"), results.rows(run, "library_calls")
     if not runs:
         return Section("08", question("08"), missing=words.both("reason_no_records", notebook="08"))
-    made = Section("08", question("08"), findings=backends.judge(runs, calls), how=words.both("how_08"))
+    made = Section("08", question("08"), findings=backend_judges.judge(runs, calls), how=words.both("how_08"))
     made.tables = [Table("logs", words.both("logs_taken"), log_table(runs), labels=LABELS)]
     done = backends.work(runs)
     if done is None:
         return made
-    made.provenance = [str(done.get("model")), " / ".join(done["dtypes"])]
     operators = pd.DataFrame(backends.grouped(backends.table(runs, calls)))
-    operators["library_reason"] = backends.UNTOLD
-    operators["calls_a_step_reason"] = backends.UNTOLD
-    operators["kernel_reason"] = "this library's log names no kernel, or no log mentions the operator"
+    for column, why in (("library", "untold"), ("calls_a_step", "untold"), ("kernel", "no_kernel_named")):
+        operators[f"{column}_reason"] = pd.Series([words.both(why)] * len(operators))
     counts = pd.DataFrame(backends.counts(runs, calls))
+    if counts["attention_gemms"].isna().all():  # attention was no product of its own anywhere
+        counts = counts.drop(columns="attention_gemms")
     for frame, column in ((operators, "calls_a_step"), (counts, "attention_gemms")):
-        frame[column] = frame[column].astype("Int64")  # counts stay whole beside gaps
+        if column in frame:
+            frame[column] = frame[column].astype("Int64")  # counts stay whole beside gaps
     made.tables[:0] = [
-        Table("operators", words.both("operators_served"), operators, labels=LABELS),
+        Table("operators", words.both("operators_served"), operators, notes(operators), LABELS),
         Table("products", words.both("products_counted"), counts, labels=LABELS),
     ]
     launched = backends.launches(runs)
@@ -43,6 +44,12 @@ def section(run: Path) -> Section:
         Figure("products-figure", lambda: draw(counts, foot), alt(counts), words.both("figure_products")),
     ]
     return made
+
+
+def notes(operators: pd.DataFrame) -> list[Text]:
+    """Explain the words that stand for a kernel in this table, and only those."""
+    kernels = " ".join(operators["kernel"].dropna())
+    return [words.both(f"note_{word}") for word in ("algo", "engine") if f"{word} " in kernels]
 
 
 def log_table(runs: list[dict[str, Any]]) -> pd.DataFrame:
@@ -59,9 +66,7 @@ def log_table(runs: list[dict[str, Any]]) -> pd.DataFrame:
                 "other_lines": numbers.get("other_lines"),
                 "damaged_lines": numbers.get("damaged_lines"),
                 "slow_down": slow,
-                "slow_down_reason": "the run without a log is what the others are compared with"
-                if slow is None
-                else None,
+                "slow_down_reason": words.both("clean_compared") if slow is None else None,
             }
         )
     return pd.DataFrame(rows)
@@ -111,7 +116,7 @@ def footer(run: Path, done: dict[str, Any]) -> str:
 
 
 NAMES = (
-    "part", "operators", "calls_a_step", "library", "kernel", "evidence", "phase", "gemms_required", "gemms_seen",
+    "operators", "calls_a_step", "library", "kernel", "evidence", "phase", "gemms_required", "gemms_seen",
     "by_library", "attention_gemms", "unexplained", "log", "ended", "lines", "other_lines", "damaged_lines",
     "slow_down", "launches_a_step", "copies_a_step", "synchronisations_a_step", "grade",
 )  # fmt: skip

@@ -29,6 +29,8 @@ def section(run: Path) -> Section:
     head = next((r for r in rows if r.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
     made.answers = {"slow": verdict} if verdict else {}
+    shortest = min(one["context"] for one in sweep.items(rows))
+    made.discarded = batch_judges.discarded(sweep.sweep(rows, shortest, roof.gb_s, roof.kind))
     said = "roof_measured_is" if roof.kind == "measured" else "roof_stated_is"
     notes = [words.both(said, roof=words.number(roof.gb_s)) if roof.gb_s else {"en": roof.reason, "zh": roof.reason}]
     made.tables = [Table("by_batch", words.both("by_batch"), table, notes=notes, labels=LABELS)]
@@ -51,12 +53,16 @@ def judge(rows: list[dict[str, Any]], roof: Roof, ended: list[dict[str, Any]]) -
         one
         for record in records[1:]
         for one in batch_judges.judge(record)[1]
-        if one["code"] in ("BATCH_LIMIT", "BATCH_FAILED")
+        if one["code"] in ("BATCH_LIMIT", "BATCH_FAILED", "BATCH_NO_TIME")
     ]
     found += [*judged, *later]
     second = batch_judges.second_request(records[0])
     found += [second] if second else []
-    found += batch_judges.judge_padding(rows) + batch_judges.judge_first_pass(rows, curve_judges.side(rows))
+    found += (
+        batch_judges.judge_scatter(rows, curve_judges.side(rows))
+        + batch_judges.judge_padding(rows)
+        + batch_judges.judge_first_pass(rows, curve_judges.side(rows))
+    )
     return found, judged[0]
 
 
@@ -92,6 +98,7 @@ def alt(name: str, drawn: pd.DataFrame, value: str) -> Text:
 
 
 NAMES = (
-    "context_tokens", "batch", "padded", "step_ms", "first_visit_ms", "decode_tok_s", "gb_s", "roof_pct", "peak_gib",
+    "context_tokens", "batch", "padded", "step_ms", "first_visit_ms", "times_batch_1", "first_prefill_ms",
+    "decode_tok_s", "gb_s", "roof_pct", "peak_gib",
 )  # fmt: skip
 LABELS = {name: words.both(f"column_{name}") for name in NAMES}

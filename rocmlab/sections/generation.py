@@ -20,7 +20,7 @@ def section(run: Path) -> Section:
     rows, written = results.rows(run, "generation"), results.rows(run, "text")
     processes = results.rows(run, "processes")
     frame = speed.table(rows)
-    if speed.steady(frame).empty and not written:
+    if speed.steady(frame).empty and not written and not processes:
         return Section("03", question("03"), missing=words.both("reason_no_records", notebook="03"))
     found = speedup.judge(rows, written, processes)
     made = Section("03", question("03"), findings=found, how=words.both("how_03"))
@@ -164,7 +164,9 @@ def _short(text: str) -> str:
 
 
 def _wrong(found: list[Finding]) -> Finding | None:
-    return next((one for one in found if one["code"] == "WRONG_TEXT"), None)
+    """Return what contradicts "it works": wrong text, else a measuring process that died."""
+    by_code = {one["code"]: one for one in found}
+    return by_code.get("WRONG_TEXT") or by_code.get("PROCESS_ENDED")
 
 
 def _slow(frame: pd.DataFrame, found: list[Finding]) -> Finding | None:

@@ -67,12 +67,10 @@ def _add_lengths(
     ]
     if stamps:
         made.tables.insert(3, Table("stamp_costs", words.both("stamp_costs"), stamp_table(stamps), labels=LABELS))
-    tokens = context_lines(rows, limit)
+    tokens, filled = context_lines(rows, limit), prefill_lines(rows, by_length)
     made.figures = [
         Figure("tpot", lambda: draw_tpot(tokens, foot), alt_lines(tokens), words.both("figure_tpot")),
-        Figure(
-            "prefill", lambda: draw_prefill(by_length, rows, foot), alt_prefill(by_length), words.both("figure_prefill")
-        ),
+        Figure("prefill", lambda: draw_prefill(filled, foot), alt_prefill(by_length), words.both("figure_prefill")),
         Figure("itl", lambda: draw_gaps(rows, foot), alt_gaps(by_length), words.both("figure_itl")),
     ]
 
@@ -119,7 +117,7 @@ def context_lines(rows: list[dict[str, Any]], limit: Roof) -> pd.DataFrame:
     for context, group in frame.groupby("context"):
         x = float(context)  # type: ignore[arg-type]
         found.append(_point("context", x, f"{who}, measured", "tpot_ms", curves.interval(group["tpot_ms"])))
-        if fit:
+        if fit and fit.residual_pct <= curve_judges.CURVED_PCT:
             found.append(_point("context", x, "fit a + b x context", "tpot_ms", fit.a_ms + fit.b_us * x / 1000))
         moved = curves.bytes_a_token(head, x)
         if limit.gb_s and moved:
@@ -135,15 +133,23 @@ def draw_tpot(frame: pd.DataFrame, foot: str) -> Any:
     return figure
 
 
-def draw_prefill(table: pd.DataFrame, rows: list[dict[str, Any]], foot: str) -> Any:
-    """Draw prefill and TTFT over the prompt's length."""
+def prefill_lines(rows: list[dict[str, Any]], table: pd.DataFrame) -> pd.DataFrame:
+    """Return steady prefill and the time to the first token at the first visit, by prompt length."""
     found = []
     for line in table.to_dict("records"):
-        for name, label in (("prefill_ms", f"{_who(rows)}, prefill"), ("ttft_ms", "TTFT")):
-            if isinstance(line[name], Interval):
-                found.append(_point("prompt", line["length_tokens"], label, "time_ms", line[name]))
+        if isinstance(line["prefill_ms"], Interval):
+            found.append(
+                _point("prompt", line["length_tokens"], f"{_who(rows)}, prefill", "time_ms", line["prefill_ms"])
+            )
+    for line in curves.by_visit(rows).to_dict("records"):
+        found.append(_point("prompt", line["length_tokens"], "TTFT, first visit", "time_ms", line["ttft_first_ms"]))
+    return pd.DataFrame(found)
+
+
+def draw_prefill(frame: pd.DataFrame, foot: str) -> Any:
+    """Draw prefill and the first visit's TTFT over the prompt's length."""
     figure, ax = plots.canvas(3.4)
-    plots.series(ax, pd.DataFrame(found), x="prompt", value="time_ms", unit="", x_unit="tokens", by="line", log_x=True)
+    plots.series(ax, frame, x="prompt", value="time_ms", unit="", x_unit="tokens", by="line", log_x=True)
     plots.footer(figure, foot)
     return figure
 

@@ -19,6 +19,16 @@ NAME = re.compile(r"(?:amdgcn-amd-amdhsa--)?(gfx(?:\d{1,2}(?:-\d)?-generic|[0-9a
 WORD = re.compile(r"[a-z0-9]+")
 # Words that make another product of the one before: an RX 6600 LE is not an RX 6600.
 SUFFIXES = {"xt", "xtx", "gre", "le", "lp", "m", "s", "mobile", "duo", "dual"}
+# Graphics of AMD older than gfx900, by product and by chip: no published ROCm build of torch carries code for them.
+BEFORE_ROCM = re.compile(
+    r"\bR[579] (?:M?\d{3}|Fury|Nano|Graphics)|\bHD \d{4}|Radeon (?:Fury|Nano|Pro Duo|X\d{3,4})|\bInstinct MI[68]\b|"
+    r"\b(?:Fire(?:Pro|GL|MV)|Rage|ES1000)\b|\bRX ?(?:4[5-8]\d|5[3-9]\d)[DX]?\b|\bWX ?(?:[2-57]1[0-7]0|3200)\b|"
+    r"Radeon (?:Pro )?(?:4[56][05]|5[2-8][05]|6[2-4]0)X?\b|\bgfx[678]\d{2}\b|"
+    r"\b(?:Ellesmere|Baffin|Lexa|Polaris|Fiji|Tonga|Antigua|Hawaii|Grenada|Tahiti|Pitcairn|Curacao|Bonaire|Oland|"
+    r"Cape Verde|Hainan|Topaz|Iceland|Carrizo|Stoney|Wani|Kaveri|Kabini|Mullins|Spectre|Cedar|Caicos|Turks|Barts|"
+    r"Cayman|Redwood|Juniper|Cypress|RV\d{3}|RS\d{3})\b",
+    re.IGNORECASE,
+)
 NOISE = {"amd", "ati", "tm", "r", "graphics", "series", "gpu"}
 
 
@@ -122,6 +132,12 @@ def identify(name: str | None, pci_id: str | None = None) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def before_rocm(name: str) -> bool:
+    """Tell whether a name is of a card too old for any ROCm build of torch; False for one that is simply not known."""
+    known = identify(name)
+    return known not in facts()["targets"] and bool(BEFORE_ROCM.search(name))
+
+
 def _alternatives(name: str) -> list[str]:
     """Split what drivers write for a shared id, "Navi 23 [Radeon RX 6600/6600 XT/6600M]", into whole names."""
     inner = re.search(r"\[(.*(?:Radeon|Instinct).*)\]", name)
@@ -193,9 +209,12 @@ def listed(arch: str, system: str, name: str | None = None) -> tuple[bool | None
 def install(arch: str | None, system: str) -> str | None:
     """Return the command that installs a ROCm build of torch for a target, None when no published build is known.
 
-    Without a known target the command fetches the kernels of every target of the index (about 10 GB).
+    Without a target the command fetches the kernels of every target of the index (about 10 GB); a target that exists
+    but is in no list of builds gets none.
     """
     found, indexes = target(arch), facts()["indexes"]
+    if arch and not found:
+        return None
     if not found:
         index, package = indexes["amd"], indexes["amd"]["every_card"]
     else:

@@ -93,8 +93,10 @@ def read(arguments: argparse.Namespace) -> int:
             print(f"rocmlab: cannot open {name}: {error.strerror or error}", file=sys.stderr)
             worst = 2
             continue
-        except ValueError as error:
-            raise UsageError(f"{name}: {error}") from error
+        except readers.WindowError as error:
+            print(f"rocmlab: {name}: {error}", file=sys.stderr)
+            worst = 2
+            continue
         if answer["kind"] == "unknown":
             worst = 2
         print(json.dumps(answer, ensure_ascii=True, allow_nan=False) if arguments.json else _shown(answer))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rocmlab import compiler_check, isolate, linux, machine, results, tools, torch_probe
-from rocmlab.environment import judge
+from rocmlab.environment import ENOUGH_S, judge
 from rocmlab.gpus import arch_of, launches, main_card, real_arch, subject, system
 
 __all__ = ["arch_of", "check", "judge", "launches", "line", "real_arch", "snapshot", "subject", "system"]
@@ -78,16 +78,18 @@ def ask_devices(limit_s: float = LIMIT_S) -> dict[str, Any]:
         path = Path(folder, "said.jsonl")
         asked = isolate.call("rocmlab.torch_probe:probe", {"path": str(path)}, limit_s=limit_s)
         said = handed_over(path)
+    ended = time.time()
     if "build" not in said:
         return {**NO_TORCH, "import_status": asked.status, "import_error": _why(asked)}
     if "devices" not in said:
-        return {**NO_TORCH, **said["build"], "query_status": asked.status, "query_error": _why(asked)}
+        why = {"query_status": asked.status, "query_error": _why(asked), "query_s": _since(said, "imported_at", ended)}
+        return {**NO_TORCH, **said["build"], **why}
     rows = {one["index"]: one for one in said.get("launches", [])}
     for device in said["devices"]["devices"]:
         index = device["index"]
         if index not in rows:
-            left = deadline - time.monotonic()
-            rows[index] = _lost(index, asked) if index == said.get("launching") else _again(index, left)
+            here, left = index == said.get("launching"), deadline - time.monotonic()
+            rows[index] = _lost(index, asked, _since(said, "launching_at", ended)) if here else _again(index, left)
     launched = _together([rows[index] for index in sorted(rows)])
     return {**said["build"], **said["devices"], **said.get("extra", {}), "launch_probe": launched}
 
@@ -113,12 +115,24 @@ def _again(index: int, left_s: float) -> dict[str, Any]:
     """Launch on a device that was not reached, since the child ended at one before it."""
     if left_s < LEAST_S:
         return {"index": index, "ok": None, "error": "no time was left to try it", "max_abs_err": None}
-    outcome = isolate.call("rocmlab.torch_probe:launch", {"index": index}, limit_s=left_s)
-    return outcome.result or _lost(index, outcome)
+    with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, "said.jsonl")
+        outcome = isolate.call("rocmlab.torch_probe:launch", {"index": index, "path": str(path)}, limit_s=left_s)
+        had_s = _since(handed_over(path), "launching_at", time.time())
+    return outcome.result or _lost(index, outcome, had_s)
 
 
-def _lost(index: int, outcome: isolate.Outcome) -> dict[str, Any]:
-    return {"index": index, "ok": False, "error": outcome.words, "max_abs_err": None}
+def _since(said: dict[str, Any], stamp: str, ended: float) -> float:
+    """Return how long a step ran that began at a stamp of the child; 0 where it did not begin."""
+    return round(max(0.0, ended - said.get(stamp, ended)), 2)
+
+
+def _lost(index: int, outcome: isolate.Outcome, had_s: float) -> dict[str, Any]:
+    """Return the row of a launch that gave no answer; one that was cut short by our own limit says nothing yet."""
+    row = {"index": index, "ok": False, "error": outcome.words, "max_abs_err": None}
+    if outcome.status == "TIMEOUT" and had_s < ENOUGH_S:
+        return row | {"ok": None, "error": f"not finished after {had_s:g} s of its own", "launch_s": had_s}
+    return row
 
 
 def _why(asked: isolate.Outcome) -> str:

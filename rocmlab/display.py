@@ -28,20 +28,17 @@ def takeaway(found: list[Finding] | Finding) -> None:
 
 
 def show_table(frame: pd.DataFrame, caption: str | dict[str, str] = "", labels: dict[str, Any] | None = None) -> None:
-    """Display a table as HTML with Markdown and plain-text twins; a caption in two languages is shown in each."""
+    """Display a table as HTML with Markdown and plain-text twins, once a language, as a takeaway is."""
     from IPython.display import display
 
-    made = tables.grid(frame, "en", labels)
-    said = caption if isinstance(caption, dict) else {"": caption}
-    parts = "".join(f'<span class="say" lang="{k}">{html.escape(v)}</span> ' for k, v in said.items() if v)
-    plain = " / ".join(v for v in said.values() if v)
-    text = "\n".join(part for part in (plain, tables.as_text(made)) if part)
-    bundle = {
-        "text/html": tables.as_html(made, parts.strip()),
-        "text/markdown": tables.as_markdown(made),
-        "text/plain": text,
-    }
-    display(bundle, raw=True, metadata={"rocmlab": {"kind": "table", "caption": caption}})
+    for lang in LANGUAGES:
+        made, said = tables.grid(frame, lang, labels), pick(caption, lang)
+        bundle = {
+            "text/html": tables.as_html(made, html.escape(said)),
+            "text/markdown": tables.as_markdown(made),
+            "text/plain": f"{said}\n{tables.as_text(made)}".lstrip("\n"),
+        }
+        display(bundle, raw=True, metadata={"rocmlab": {"lang": lang, "kind": "table", "caption": said}})
 
 
 def show_figure(figure: Any, alt: str | dict[str, str]) -> None:
@@ -59,12 +56,18 @@ def show_figure(figure: Any, alt: str | dict[str, str]) -> None:
 
 
 def show_part(part: Any, name: str) -> None:
-    """Display one table or figure of a Section by name; one that this run does not have is said in a line."""
+    """Display one table or figure of a Section by name; of one that this run does not have, say why in a line."""
+    from IPython.display import display
+
     for table in part.tables:
         if table.name == name:
             return show_table(table.frame, table.caption, table.labels)
     for figure in part.figures:
         if figure.name == name:
             return show_figure(figure.draw(), figure.alt)
-    print(f"{name}: nothing of this kind was measured in this run")
+    reason = part.absent.get(name) or part.missing
+    for lang in LANGUAGES:
+        why = word("part_absent_why", lang, reason=pick(reason, lang).rstrip(".。")) if reason else ""
+        said = word("part_absent", lang, name=name, why=why)
+        display({"text/markdown": said, "text/plain": said}, raw=True, metadata={"rocmlab": {"lang": lang}})
     return None

@@ -18,20 +18,29 @@ def judge(probe: dict[str, Any]) -> list[findings.Finding]:
     build = "rocm" if probe.get("torch_version_hip") else "cuda"
     mine = [card for card in cards(probe) if card.amd == (build == "rocm")]
     if not mine:
-        return []
+        return _closed_to_all(probe) if build == "rocm" else []
     masked = _masked(probe, build, len(mine))
     if masked:
         return [masked]
     card = main_card(probe) or mine[0]
     card = card if card in mine else mine[0]
-    if build == "cuda":
-        return [_not_enumerated(probe, card, "nvidia")]
     where = system(probe)
+    if build == "cuda":
+        return [_named_by_uuid(probe, build) or _not_enumerated(probe, card, "nvidia")]
     if where == "WSL":
         return [_wsl(probe, card)]
     if where == "Windows":
         return [_windows(probe, card)]
-    return [_module(probe, card) or _nodes(probe) or _rights(probe) or _not_enumerated(probe, card, "linux")]
+    rest = _named_by_uuid(probe, build) or _not_enumerated(probe, card, "linux")
+    return [_module(probe, card) or _nodes(probe) or _rights(probe) or rest]
+
+
+def _closed_to_all(probe: dict[str, Any]) -> list[findings.Finding]:
+    """No card is listed, yet the driver's node is here and refuses this user, who then cannot know of any card."""
+    facts = probe.get("linux") or {}
+    here = "/dev/kfd" in (facts.get("dev_nodes") or {}) and facts.get("open_kfd") in DENIED
+    rights = _rights(probe) if here and system(probe) == "Linux" else None
+    return [rights] if rights else []
 
 
 def _masked(probe: dict[str, Any], build: str, count: int) -> findings.Finding | None:
@@ -41,6 +50,16 @@ def _masked(probe: dict[str, Any], build: str, count: int) -> findings.Finding |
     said = ", ".join(f"{name}={value}" for name, value in acting.items())
     names, variant = list(acting), "one" if len(acting) == 1 else None
     return findings.finding("NO_DEVICE_LEFT", variant=variant, masks=said, count=count, keep=names[-1], first=names[0])
+
+
+def _named_by_uuid(probe: dict[str, Any], build: str) -> findings.Finding | None:
+    """Where nothing else is wrong, a mask with a UUID is the first suspect: one that is of no card here hides all."""
+    acting = variables.masks(probe.get("env") or {}, build, system(probe) == "Windows")
+    named = {name: value for name, value in acting.items() if any(map(variables.by_uuid, value.split(",")))}
+    if not named:
+        return None
+    said = ", ".join(f"{name}={value}" for name, value in named.items())
+    return findings.finding("NO_DEVICE_LEFT", variant="uuid", masks=said, names=", ".join(named))
 
 
 # ---- WSL
@@ -93,8 +112,8 @@ def _rights(probe: dict[str, Any]) -> findings.Finding | None:
     if not closed:
         return None
     group = (nodes.get(closed[0]) or {}).get("group") or "render"
-    inside = facts.get("container") or group.isdigit() or group in groups
-    variant = "container" if inside else None
+    inside = facts.get("container") or group.isdigit()
+    variant = "container" if inside else "member" if group in groups else None
     return findings.finding("NO_PERMISSION", variant=variant, node=closed[0], group=group)
 
 
@@ -120,6 +139,8 @@ def _not_enumerated(probe: dict[str, Any], card: Card, variant: str) -> findings
     facts = probe.get("windows") or {}
     driver = facts.get("display_driver") or _driver(probe, card)
     seen = _other_runtime(facts)
+    if variant == "linux" and "dev_nodes" not in (probe.get("linux") or {}):
+        variant = "linux_nodes_unknown"
     return findings.finding(
         "DRIVER_DOES_NOT_ENUMERATE",
         variant="older_runtime" if variant == "windows" and seen else variant,

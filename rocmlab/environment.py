@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rocmlab import archs, conditions, enumeration, findings, variables
-from rocmlab.gpus import arch_of, cards, integrated, launches, main_card, real_arch, system, tidy
+from rocmlab import archs, conditions, endings, enumeration, findings, variables
+from rocmlab.gpus import AMD_NAME, Card, arch_of, cards, integrated, launches, main_card, real_arch, system, tidy
 
 NO_KERNEL = re.compile(
     r"invalid device function|kernel image is invalid|InvalidImage|no kernel image|no binary for gpu|NoBinaryForGpu|"
@@ -19,6 +19,7 @@ NO_KERNEL = re.compile(
 )
 NO_MEMORY = re.compile(r"out of memory|OutOfMemory", re.IGNORECASE)
 ENDED = re.compile(r"^(ended by|access violation|a DLL|illegal instruction|stack|heap|exit code)")
+ENOUGH_S = 4  # that a launch or a list of devices had for itself before silence means a hang and not a slow start
 STILL_RUNNING = re.compile(r"^still running|timed out", re.IGNORECASE)
 
 
@@ -39,8 +40,10 @@ def judge_build(probe: dict[str, Any]) -> list[findings.Finding]:
     version, hip, cuda = (probe.get(key) for key in ("torch_version", "torch_version_hip", "torch_version_cuda"))
     card, where = main_card(probe), system(probe)
     command = archs.install(card.arch, where) if card and card.amd else None
+    if "torch_version" not in probe:
+        return [findings.finding("SNAPSHOT_INCOMPLETE")]
     if not version:
-        return [_not_imported(probe, card.name if card else None, command)]
+        return [_not_imported(probe, card, command)]
     if probe.get("query_error"):
         return [_not_answered(probe)]
     if probe.get("device_count") or not card:
@@ -48,7 +51,8 @@ def judge_build(probe: dict[str, Any]) -> list[findings.Finding]:
     words = {"card": card.name, "torch": version, "cuda": cuda, "hip": hip, "command": command}
     if not hip and card.amd:
         code = "WRONG_BUILD_CUDA" if cuda else "WRONG_BUILD_CPU"
-        return [findings.finding(code, variant=None if command else "no_command", **words)]
+        variant = "no_command" if not command else None if card.arch else "look_up"
+        return [findings.finding(code, variant=variant, **words)]
     if not hip and not cuda:
         return [findings.finding("WRONG_BUILD_CPU", variant="nvidia", **words)]
     if hip and not any(one.amd for one in cards(probe)):
@@ -60,20 +64,25 @@ def _not_answered(probe: dict[str, Any]) -> findings.Finding:
     """Return what it means that torch imports, but dies, hangs or raises when asked for its devices."""
     status, said = probe.get("query_status"), probe["query_error"].strip().splitlines()[0]
     if status == "TIMEOUT":
-        return findings.finding("DEVICES_TIMED_OUT", said=said)
-    return findings.finding("TORCH_CRASHED", variant="windows" if system(probe) == "Windows" else None, said=said)
+        had = probe.get("query_s")
+        if had is not None and had < ENOUGH_S:
+            return findings.finding("IMPORT_SLOW", variant="devices", said=endings.both(said))
+        return findings.finding("DEVICES_TIMED_OUT", said=endings.both(said))
+    variant = "windows" if system(probe) == "Windows" else None
+    return findings.finding("TORCH_CRASHED", variant=variant, said=endings.both(said))
 
 
-def _not_imported(probe: dict[str, Any], card: str | None, command: str | None) -> findings.Finding:
+def _not_imported(probe: dict[str, Any], card: Card | None, command: str | None) -> findings.Finding:
     error, status = (probe.get("import_error") or "").strip(), probe.get("import_status")
     if status == "TIMEOUT":
-        return findings.finding("IMPORT_SLOW", said=error.splitlines()[0])
+        return findings.finding("IMPORT_SLOW", said=endings.both((error or "no answer").splitlines()[0]))
     if status in ("CRASH", "KILLED"):
         variant = "windows" if system(probe) == "Windows" else None
-        return findings.finding("TORCH_CRASHED", variant=variant, said=error.splitlines()[0])
+        said = endings.both((error or "no answer").splitlines()[0])
+        return findings.finding("TORCH_CRASHED", variant=variant, said=said)
     if not error or re.search(r"No module named '?torch'?\b", error):
-        variant = "amd" if command else None
-        return findings.finding("TORCH_ABSENT", variant=variant, card=card, command=command)
+        variant = None if not command else "amd" if card and card.arch else "amd_look_up"
+        return findings.finding("TORCH_ABSENT", variant=variant, card=card and card.name, command=command)
     return import_failure(error)
 
 
@@ -110,7 +119,8 @@ def judge_absence(probe: dict[str, Any]) -> list[findings.Finding]:
         return broken
     listed = probe.get("system_gpus") or []
     if listed:
-        return [findings.finding("NO_GPU", variant="other", cards=", ".join(listed))]
+        old = [name for name in listed if AMD_NAME.search(name) and archs.before_rocm(name)]
+        return [findings.finding("NO_GPU", variant="old" if old else "other", cards=", ".join(old or listed))]
     if probe.get("system_gpus_reason"):
         return [findings.finding("GPU_LIST_UNKNOWN", reason=probe["system_gpus_reason"])]
     return [findings.finding("NO_GPU")]
@@ -132,9 +142,15 @@ def judge_devices(probe: dict[str, Any]) -> list[findings.Finding]:
     elif broken and broken[0]["index"] == rows[0]["index"]:
         found = [_other_first(probe, broken[0], working), *found]
     else:
-        found += [findings.finding("OTHER_DEVICE_UNUSABLE", error=row["error"], **_words(row)) for row in broken]
-    found += [findings.finding("NOT_LAUNCHED", **_words(row)) for row in unsure]
+        said = ((endings.both(row["error"]), row) for row in broken)
+        found += [findings.finding("OTHER_DEVICE_UNUSABLE", error=error, **_words(row)) for error, row in said]
+    found += [_not_launched(row) for row in unsure]
     return [*found, *_working(probe, working), *_unseen(probe, rows)]
+
+
+def _not_launched(row: dict[str, Any]) -> findings.Finding:
+    cut = row["launch_s"] is not None
+    return findings.finding("NOT_LAUNCHED", variant="cut" if cut else None, seconds=row["launch_s"], **_words(row))
 
 
 def _row(probe: dict[str, Any], device: dict[str, Any], launched: dict[str, Any], built: list[str]) -> dict[str, Any]:
@@ -146,6 +162,7 @@ def _row(probe: dict[str, Any], device: dict[str, Any], launched: dict[str, Any]
         "real": real,
         "ok": launched.get("ok"),
         "error": launched.get("error") or "no reason given",
+        "launch_s": launched.get("launch_s"),
         "built": bool(real and archs.covers(built, real)),
         "integrated": integrated(device),
         "memory": device.get("total_memory") or 0,
@@ -166,7 +183,7 @@ def _once(found: list[findings.Finding]) -> list[findings.Finding]:
 
 def judge_launch(probe: dict[str, Any], row: dict[str, Any]) -> findings.Finding:
     """Return what a failed launch means: no kernels, a wrong value, a crash, a hang, no memory, or another error."""
-    error, words = row["error"], {**_words(row), "error": row["error"]}
+    error, words = row["error"], {**_words(row), "error": endings.both(row["error"])}
     if row["reported"].startswith("gfx") and not archs.parse(row["reported"]).base:
         return findings.finding("UNKNOWN_ARCH_NAME", variant="device", **words)
     if NO_KERNEL.search(error):
@@ -211,7 +228,7 @@ def _other_first(probe: dict[str, Any], first: dict[str, Any], working: list[dic
         "INTEGRATED_GPU_FIRST" if first["integrated"] else "FIRST_DEVICE_UNUSABLE",
         numbers={"use_device": best["index"]},
         mask=f"{name}={value}",
-        error=first["error"],
+        error=endings.both(first["error"]),
         **_words(first),
         **words,
     )

@@ -34,7 +34,7 @@ OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|not enough memory|ca
 UNSUPPORTED = re.compile(
     r"not implemented for|NotImplementedError|No available kernel|is not supported|not supported (?:on|for|by)"
     r"|unsupported (?:dtype|datatype)|(?:does not|doesn't) support|Cannot find a working triton|TritonMissing"
-    r"|is not currently supported|only supports|No valid triton|GPUTooOldForTriton|InvalidCxxCompiler|No working C\+\+",
+    r"|is not currently supported|only support(?:s|ed)|No valid triton|GPUTooOldForTriton|InvalidCxxCompiler|No working C\+\+",
     re.I,
 )
 POISON = re.compile(r"(?:CUDA|HIP) error|AcceleratorError|device-side assert|illegal memory access|hipError", re.I)
@@ -187,10 +187,11 @@ def first_call(row: Row) -> tuple[float | None, float | None]:
 def roof(row: Row, ceilings: dict[str, float]) -> float | None:
     """Return the share in % of the roof that binds; `ceilings` holds gb_s and <dtype>_tflops where they were measured."""
     _, steady = first_call(row)
+    timed = row.get("timed") or {}
     bandwidth, rate = ceilings.get("gb_s"), ceilings.get(f"{row.get('compute_dtype')}_tflops")
     floors = []
-    if bandwidth and row.get("bytes"):
-        floors.append(row["bytes"] / bandwidth / 1e6)
-    if rate and row.get("flop"):
-        floors.append(row["flop"] / rate / 1e9)
+    if bandwidth and timed.get("bytes"):
+        floors.append(timed["bytes"] / bandwidth / 1e6)
+    if rate and timed.get("flop"):
+        floors.append(timed["flop"] / rate / 1e9)
     return 100 * max(floors) / steady if floors and steady else None

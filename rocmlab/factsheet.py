@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rocmlab import archs, gpus, words
+from rocmlab import archs, endings, gpus, words
 
 Row = dict[str, Any]
 SWITCHES = ("gpu_scheduling", "developer_mode", "secure_boot", "smart_app_control", "vc_runtime")
@@ -59,12 +59,14 @@ def _peaks(peak: dict[str, Any]) -> str:
 
 
 def _launch(launch: dict[str, Any] | None, op: str) -> Any:
+    if launch and launch.get("ok") is None and launch.get("launch_s") is not None:
+        return words.both("launch_cut", seconds=words.number(launch["launch_s"]))
     if not launch or launch.get("ok") is None:
         return words.both("launch_not_tried")
     if launch["ok"]:
         return words.both("launch_right", op=op, error=words.number(launch.get("max_abs_err")))
-    error = str(launch.get("error") or "").splitlines()
-    return words.both("launch_wrong", op=op, error=error[0] if error else words.NONE)
+    error = endings.both((str(launch.get("error") or "").splitlines() or [words.NONE])[0])
+    return {lang: words.word("launch_wrong", lang, op=op, error=error[lang]) for lang in words.LANGUAGES}
 
 
 def _torch(probe: dict[str, Any]) -> list[Row]:
@@ -117,15 +119,17 @@ def _links(probe: dict[str, Any]) -> list[str]:
 
 def _host(probe: dict[str, Any]) -> list[Row]:
     host, room, power = (probe.get(key) or {} for key in ("host", "capacity", "power"))
-    threads = f", {host['cores_logical']} threads" if host.get("cores_logical") else ""
+    cpu = host.get("cpu") or None
+    if cpu and host.get("cores_logical"):
+        cpu = words.both("cpu_threads", cpu=cpu, count=host["cores_logical"])
     free, total, disk = (
         words.number(value, "B") if value else None
         for value in (room.get("memory_available_bytes"), host.get("memory_bytes"), room.get("disk_free_bytes"))
     )
     plugged = None if power.get("plugged") is None else words.both("mains" if power["plugged"] else "battery")
     return _known(
-        ("cpu", f"{host['cpu']}{threads}" if host.get("cpu") else None),
-        ("host_memory", f"{total} ({free} free)" if free and total else total),
+        ("cpu", cpu),
+        ("host_memory", words.both("memory_free", total=total, free=free) if free and total else total),
         ("disk_free", disk),
         ("power", plugged),
         ("power_plan", power.get("profile") or power.get("governor")),

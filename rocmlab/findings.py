@@ -7,6 +7,7 @@ The codes, their status, their sort and all wording live in `messages.yaml`, now
 from __future__ import annotations
 
 import functools
+import math
 import string
 from importlib import resources
 from typing import Any
@@ -21,13 +22,18 @@ Finding = dict[str, Any]
 
 
 class _Nullable(string.Formatter):
-    """Format a missing number as the word "unknown", whatever its format specification says."""
+    """Format what is no number, where one belongs, as the word "unknown", whatever its format specification says."""
 
     def __init__(self, lang: str) -> None:
         self.lang = lang
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        return UNKNOWN[self.lang] if value is None else format(value, format_spec)
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            return UNKNOWN[self.lang]
+        try:
+            return format(value, format_spec)
+        except (TypeError, ValueError, OverflowError):  # a list, a word or 10**400 from somebody's file
+            return UNKNOWN[self.lang]
 
 
 @functools.cache
@@ -42,17 +48,27 @@ def finding(code: str, *, numbers: dict[str, Any] | None = None, variant: str | 
 
     `numbers` go into the answer (flat, unit in the key, null plus `<key>_reason` where unknown); `words` fill
     placeholders only; one given as `{"en": ..., "zh": ...}` is said in the language of the sentence. `variant`
-    picks another wording of the same code. Raises KeyError for an unknown code.
+    picks another wording of the same code. NaN and infinities become null with a reason. Raises KeyError for an
+    unknown code.
     """
     entry = messages()[code]
     return {
         "code": code,
         "status": entry["status"],
         "sort": entry["sort"],
-        "numbers": dict(numbers or {}),
+        "numbers": finite(numbers or {}),
         "words": words,
         "variant": variant,
     }
+
+
+def finite(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Return flat numbers with NaN and infinities as null, each with `<key>_reason`: JSON has neither."""
+    found = dict(numbers)
+    for key, value in numbers.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            found |= {key: None, f"{key}_reason": f"came out as {value}, which is no number"}
+    return found
 
 
 def say(found: Finding, lang: str = "en") -> Finding:
@@ -63,7 +79,7 @@ def say(found: Finding, lang: str = "en") -> Finding:
     if found.get("variant"):
         entry = entry["variants"][found["variant"]]
     given = {**found["numbers"], **found["words"]}
-    values = {key: value[lang] if isinstance(value, dict) else value for key, value in given.items()}
+    values = {key: value.get(lang) if isinstance(value, dict) else value for key, value in given.items()}
     wording, formatter = entry[lang], _Nullable(lang)
     said = {part: formatter.vformat(wording.get(part) or "", (), values) for part in ("sentence", "advice")}
     return {"code": found["code"], "status": found["status"], "numbers": found["numbers"], **said}

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rocmlab import archs
+from rocmlab import archs, variables
 from rocmlab.shape import tidy
 
 __all__ = ["arch_of", "cards", "integrated", "launches", "main_card", "real_arch", "subject", "system", "tidy"]
@@ -46,15 +46,29 @@ def arch_of(device: dict[str, Any]) -> str:
 
 
 def cards(probe: dict[str, Any]) -> list[Card]:
-    """Return the AMD and NVIDIA GPUs that the system lists, by name and, where known, PCI id."""
+    """Return the AMD and NVIDIA GPUs that the system lists, by name and, where known, PCI id.
+
+    Cards too old for any ROCm build are left out. Where the list names no AMD card (WSL without Windows' tools, a
+    container), the driver's own GPU nodes or rocminfo's agents stand for it.
+    """
     details, found = probe.get("gpus") or [], []
     for position, name in enumerate(probe.get("system_gpus") or []):
         pci_id = details[position].get("pci_id") if position < len(details) else None
         amd, nvidia = bool(AMD_NAME.search(name)), bool(NVIDIA_NAME.search(name))
-        if amd or nvidia:
+        if nvidia or (amd and not archs.before_rocm(name)):
             arch = archs.identify(name, pci_id) if amd else None
             found.append(Card(name, amd and not nvidia, arch, _inside(name, arch)))
-    return found
+    return found if any(one.amd for one in found) else [*found, *_driven(probe)]
+
+
+def _driven(probe: dict[str, Any]) -> list[Card]:
+    """Return the AMD GPUs that the kernel driver or rocminfo shows; an override may make an agent's target a lie."""
+    facts, env = probe.get("linux") or {}, probe.get("env") or {}
+    nodes = [one.get("arch") for one in facts.get("kfd_nodes") or []]
+    agents = [one.split(":")[0] for one in facts.get("rocminfo_agents") or [] if one.startswith("gfx")]
+    honest = [None if variables.overridden(env, one) else one for one in agents if one != "gfx000"]
+    shown = [archs.parse(one).base for one in nodes or honest if not archs.before_rocm(one or "")]
+    return [Card(f"AMD GPU ({arch or 'target unknown'})", True, arch, _inside("", arch)) for arch in shown]
 
 
 def _inside(name: str, arch: str | None) -> bool:

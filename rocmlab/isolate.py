@@ -33,8 +33,16 @@ WINDOWS_CODES = {
     0xC0000094: ("CRASH", "integer division by zero"),
     0xC00000FD: ("CRASH", "stack overflow"),
     0xC0000374: ("CRASH", "heap corruption"),
-    0xC0000409: ("CRASH", "stack buffer overrun or abort"),
+    0xC0000409: ("CRASH", "stack buffer overrun or fail-fast abort"),
     0xC000013A: ("KILLED", "ended by Ctrl-C"),
+}
+# What the usual signals mean, beside their names.
+SIGNALS = {
+    "SIGSEGV": "segmentation fault",
+    "SIGABRT": "abort, as the HIP runtime and rocBLAS end a process",
+    "SIGILL": "illegal instruction",
+    "SIGBUS": "bus error",
+    "SIGFPE": "arithmetic fault",
 }
 
 
@@ -55,8 +63,11 @@ class Outcome:
         return asdict(self)
 
 
-def meaning(exit_code: int) -> tuple[str, str]:
-    """Return (status, words) of a child's exit code: POSIX signals as -N or 128 + N, Windows codes signed or not."""
+def meaning(exit_code: int, system: str | None = None) -> tuple[str, str]:
+    """Return (status, words) of a child's exit code: POSIX signals as -N or 128 + N, Windows codes signed or not.
+
+    `system` is "windows" or "linux" where it is known: on Windows 139 is no signal.
+    """
     if exit_code == 0:
         return "OK", "ended normally"
     unsigned = exit_code & 0xFFFFFFFF
@@ -64,7 +75,7 @@ def meaning(exit_code: int) -> tuple[str, str]:
         status, words = WINDOWS_CODES[unsigned]
         return status, f"{words} (0x{unsigned:08X})"
     number = -exit_code if -65 < exit_code < 0 else exit_code - 128 if 128 < exit_code < 193 else 0
-    if number:
+    if number and system != "windows":
         try:
             name = signal.Signals(number).name
         except ValueError:
@@ -73,10 +84,12 @@ def meaning(exit_code: int) -> tuple[str, str]:
             return "KILLED", f"ended by {name}, most often the out-of-memory killer"
         if number in (2, 15):
             return "KILLED", f"ended by {name}"
-        return "CRASH", f"ended by {name}"
+        shell = " seen through a shell" if exit_code > 0 else ""
+        said = f": {SIGNALS[name]}" if name in SIGNALS else ""
+        return "CRASH", f"ended by {name}{shell}{said}"
     if unsigned >= 0xC0000000:
         return "CRASH", f"ended by Windows code 0x{unsigned:08X}"
-    return "ERROR", f"exit code {exit_code}"
+    return "ERROR", f"exit code {exit_code}, as after an ordinary exception"
 
 
 def end_tree(process: psutil.Process | int) -> None:

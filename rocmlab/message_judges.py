@@ -33,30 +33,43 @@ def _kernels_missing(log: Log) -> Finding | None:
     signs = log.named("no_code_object")
     if not signs:
         return None
-    archs = [s.words["arch"] for s in signs.values() if s.words["arch"]]
-    return finding("KERNELS_MISSING", variant="message", arch=listed(archs) or log.arch or "?")
+    archs = listed([s.words["arch"] for s in signs.values() if s.words["arch"]]) or log.arch
+    cuda = first(signs).words["backend"] == "CUDA"
+    variant = "message_cuda" if cuda else "message" if archs else "message_no_target"
+    return finding("KERNELS_MISSING", variant=variant, arch=archs)
 
 
 def _out_of_memory(log: Log) -> Finding | None:
     signs = log.named("out_of_memory")
     if not signs:
         return None
-    numbers = {k: v for k, v in first(signs).words.items() if k.endswith("_gib")}
+    told = min(signs.values(), key=lambda s: (s.words["asked_gib"] is None, s.line))
+    numbers = {k: v for k, v in told.words.items() if k.endswith("_gib")}
     for key in [k for k, v in numbers.items() if v is None]:
         numbers[f"{key}_reason"] = "not in the message"
     asked, free, unused = (numbers[k] for k in ("asked_gib", "free_gib", "reserved_unused_gib"))
-    if asked is None or free is None or unused is None:
-        variant: str | None = "parts_unknown"
+    cuda = told.words["backend"] == "CUDA"
+    variant: str | None
+    if asked is None:
+        variant = "no_sizes"
+    elif free is None or unused is None:
+        variant = "parts_unknown"
+    elif free + unused < asked:
+        variant = "cuda" if cuda else None
     else:
-        variant = None if free + unused < asked else "fragmented"
+        variant = "fragmented_cuda" if cuda else "fragmented"
     return finding("OUT_OF_MEMORY", numbers=numbers, variant=variant)
 
 
 def _gpu_fault(log: Log) -> Finding | None:
     signs = log.named("gpu_fault")
+    if log.named("hsa_init"):  # a runtime that never started ran out of resources in no queue
+        signs = {key: sign for key, sign in signs.items() if sign.words["kind"] != "resources"}
     if not signs:
         return None
-    return finding("GPU_FAULT", numbers={"gpu_faults": count(signs)}, text=first(signs).words["text"])
+    words = first(signs).words
+    variant = words["kind"] or ("cuda" if words["backend"] == "CUDA" else None)
+    return finding("GPU_FAULT", numbers={"gpu_faults": count(signs)}, variant=variant, text=words["text"])
 
 
 def _gpu_hang(log: Log) -> Finding | None:

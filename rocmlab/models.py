@@ -107,7 +107,8 @@ def settle(choice: str = "auto", *, accelerator: bool, hub_model: str = HUB_MODE
         return Settled(hub_model, hub_model, f"{hub_model} is in the local cache")
     own = hub_model.split("/")[-1].lower()
     shape = own if own in PRESETS else "qwen3-0.6b"
-    like = "of its exact shape (same kernels, same bytes)" if own == shape else f"of the shape of {shape}, not of its own"
+    exact = "of its exact shape (same kernels, same bytes)"
+    like = exact if own == shape else f"of the shape of {shape}, not of its own"
     size = f" ({HUB_SIZE})" if hub_model == HUB_MODEL else ""
     why = (
         f"{hub_model}{size} is not in the local cache, so speed is measured with random weights {like} and text with "

@@ -90,8 +90,14 @@ def _numeric(one: Row) -> str:
     times = one.get("over_tolerance")
     if times:
         parts.append(f"{times:.3g} times the tolerance")
-    where = f" (inputs: {one['inputs']}, {'; '.join('x'.join(map(str, s)) for s in one['shapes'])})"
-    return ", ".join(parts) + (where if one.get("shapes") else "")
+    return ", ".join(parts) + _where(one)
+
+
+def _where(one: Row) -> str:
+    """Return which inputs these were: their name with the shapes, or the sample as PyTorch describes it."""
+    if one.get("shapes"):
+        return f" (inputs: {one['inputs']}, {'; '.join('x'.join(map(str, s)) for s in one['shapes'])})"
+    return f" ({one['sample'][:150]})" if one.get("sample") else ""
 
 
 def wrong_on(row: Row) -> tuple[list[str], list[str]]:

@@ -85,7 +85,6 @@ def static(check: Check, dtype: str) -> dict[str, Any]:
     return {
         "waits_by_design": check.waits,
         "library_switch": check.library,
-        "flop": check.flop,
         "has_gradient": check.grad,
         "random_numbers": check.reference is not None and check.atol is not None,
         "compute_dtype": dtype,
@@ -127,7 +126,7 @@ def _try(
 def _evidence(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan) -> dict[str, Any]:
     """Ask for further evidence; a worker that dies of it costs the evidence only."""
     given = {"catalogue": plan.catalogue, "name": check.name, "dtype": dtype, "device": device}
-    if device == "cpu" and not check.library:
+    if not check.timed or (device == "cpu" and not check.library):
         return {}
     outcome = keeper.call("rocmlab.operator_trial:evidence", given, limit_s=plan.limit_s)
     if outcome.status != "OK":

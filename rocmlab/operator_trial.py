@@ -24,10 +24,12 @@ from rocmlab.operators.check import Check, Maker, seeded
 MIN_CALLS, MAX_CALLS = 6, 30
 STEADY_S = 0.03  # time for steady calls beyond the first six
 STEADY_MOST_S = 0.6  # no further call begins after this
-SAMPLED_ROWS = 48  # rows of a large result that are compared with float64
+CPU_CALLS = 3  # on a CPU subject, where no speed is judged: enough for a first call beside a steady one
 GRAD_TERMS = 1024  # a gradient sums over the rows of its inputs
 WARNINGS_KEPT, TEXT_KEPT = 5, 500
 SPIN_MS = (4.0, 60.0)  # shortest and longest wait that is put in front to see whether a call waits for it
+
+WAITED_SHARE = 0.8  # of the wait in front: a call that comes back sooner did not wait for it
 
 _state: dict[str, Any] = {}
 
@@ -42,6 +44,7 @@ def begin(device: str) -> dict[str, Any]:
     value = torch.ones(64, 64, device=device)
     timing.synchronise(device)
     result = float((value @ value).sum())
+    gc.freeze()  # torch's own objects need not be looked through at every collection
     return {"torch": torch.__version__, "sum": result, "threads": torch.get_num_threads()}
 
 
@@ -53,8 +56,10 @@ def trial(catalogue: str, name: str, dtype: str, device: str, off: bool = False)
     import torch
 
     check = operators.load(catalogue)[name]
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats(device)
     row: dict[str, Any] = {"inputs": [], "error": None, "precision": _precision(check, dtype, device)}
-    with warnings.catch_warnings(record=True) as caught, _switched(check.library, off) as switch:
+    with _switched(check.library, off) as switch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         row["switch"] = switch
         try:
@@ -138,7 +143,7 @@ def _precision(check: Check, dtype: str, device: str) -> str:
     import torch
 
     if dtype != "float32" or device == "cpu" or torch.version.hip is not None:
-        return check.precision or dtype
+        return dtype
     if torch.cuda.get_device_capability(device)[0] < 8:
         return dtype
     convolution = check.library == "dnn" and torch.backends.cudnn.allow_tf32
@@ -163,7 +168,6 @@ def _value(check: Check, given: str, makers: tuple[Maker, ...], dtype: str, devi
         row["first_ms"] = first_ms
         row["device"] = str(made[0].device) if made else None
         row["result_dtype"] = str(made[0].dtype).removeprefix("torch.") if made else None
-        row["bytes"] = sum(x.numel() * x.element_size() for x in [*cpu, *made])
     found = {"inputs": given, "shapes": [list(x.shape) for x in cpu], "first_ms": first_ms}
     large = given.startswith("large") and check.by_row
     found |= _sampled(check, cpu, made, dtype, row) if large else _whole(check, cpu, made, dtype, row)
@@ -205,10 +209,10 @@ def _sampled(check: Check, cpu: list[Any], made: list[Any], dtype: str, row: dic
     import torch
 
     rows = cpu[0].shape[0]
-    index = torch.linspace(0, rows - 1, min(SAMPLED_ROWS, rows)).long()
+    index = torch.linspace(0, rows - 1, min(check.compared, rows)).long() if check.compared > 1 else torch.tensor([rows - 1])
     few = [cpu[0][index], *(x[index] if x.shape[:1] == cpu[0].shape[:1] and x.dim() > 2 else x for x in cpu[1:])]
     found = _compared(check, [m[index.to(m.device)] for m in made], _reference(check, few, dtype), row)
-    lost = sum(int((~torch.isfinite(m)).sum()) for m in made)
+    lost = sum(int((~torch.isfinite(m)).sum()) for m in made if not torch.isfinite(m.sum(dtype=torch.float64)))
     return {**found, "rows_compared": len(index), "rows": rows, "not_finite": max(found["not_finite"], lost)}
 
 
@@ -272,11 +276,11 @@ def _wide(out: Any) -> Any:
 # ---- time and memory
 
 
-def steady(call: Callable[[], Any], device: str) -> list[float]:
+def steady(call: Callable[[], Any], device: str, most: int = MAX_CALLS) -> list[float]:
     """Return times of single calls in ms, synchronised at both ends, at least six unless they are very slow."""
     samples: list[float] = []
     spent = 0.0
-    while len(samples) < MAX_CALLS and (spent < STEADY_S or len(samples) < MIN_CALLS) and spent < STEADY_MOST_S:
+    while len(samples) < most and (spent < STEADY_S or len(samples) < MIN_CALLS) and spent < STEADY_MOST_S:
         timing.synchronise(device)
         began = time.perf_counter()
         call()
@@ -291,21 +295,31 @@ def _steady_row(check: Check, dtype: str, device: str) -> dict[str, Any]:
     """Time steady calls, and see whether memory grows from call to call."""
     import torch
 
-    tensors = [x.to(device) for x in _make(check, "random", check.inputs, dtype)]
-    call = _silent(check, tensors, dtype)
-    call()
+    tensors, timed = _timed(check, dtype, device, device)
+    call = functools.partial(_call, check, tensors, dtype)
+    made = _flat(call())
+    timed["bytes"] = sum(x.numel() * x.element_size() for x in [*tensors, *made])
+    del made
     gc.collect()
     before = _memory(device)
-    samples = steady(call, device)
+    samples = steady(call, device, CPU_CALLS if device == "cpu" else MAX_CALLS)
     gc.collect()
     after = _memory(device)
     _state["last"] = (check.name, dtype, call)
     growth = {f"{kind}_growth_bytes": after[kind] - before[kind] for kind in after if before[kind] is not None}
-    return {"steady_ms": samples, "growth": {**growth, "calls": len(samples)}, "threads": torch.get_num_threads()}
+    return {"steady_ms": samples, "timed": timed, "growth": {**growth, "calls": len(samples)}, "threads": torch.get_num_threads()}
 
 
-def _silent(check: Check, tensors: list[Any], dtype: str) -> Callable[[], Any]:
-    return functools.partial(_call, check, tensors, dtype)
+def _timed(check: Check, dtype: str, device: str, subject: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return what steady calls are timed on, on this device, and what that is: as large as an accelerator deserves."""
+    name = check.timed_on if subject != "cpu" and check.timed_on in check.more else "random"
+    grow = check.grow if subject != "cpu" else 1
+    tensors = [x.to(device) for x in _make(check, name, check.more.get(name, check.inputs), dtype)]
+    rows = tensors[0].shape[0] if tensors else 0
+    if grow > 1:
+        tensors = [x.repeat(grow, *[1] * (x.dim() - 1)) if x.shape[:1] == (rows,) else x for x in tensors]
+    shapes = [list(x.shape) for x in tensors]
+    return tensors, {"inputs": name, "shapes": shapes, "flop": check.flop(shapes) if check.flop else None}
 
 
 def _memory(device: str) -> dict[str, Any]:
@@ -327,10 +341,15 @@ def _switched(library: str | None, off: bool) -> Iterator[str | None]:
         yield None
         return
     on_gpu = torch.cuda.is_available()
-    if library == "dnn" and on_gpu:
-        with torch.backends.cudnn.flags(enabled=False):
-            yield "MIOpen off" if torch.version.hip else "cuDNN off"
-    elif on_gpu:
+    if library == "dnn" or not on_gpu:
+        backend = torch.backends.cudnn if on_gpu else torch.backends.mkldnn
+        name = "oneDNN" if not on_gpu else "MIOpen" if torch.version.hip else "cuDNN"
+        backend.enabled = False  # the attribute, because flags() would change the precision as well
+        try:
+            yield f"{name} off" if backend.is_available() else None
+        finally:
+            backend.enabled = True
+    else:
         before = torch.backends.cuda.preferred_blas_library()
         other = "cublas" if "lt" in str(before).lower() else "cublaslt"
         after = torch.backends.cuda.preferred_blas_library(other)
@@ -339,17 +358,12 @@ def _switched(library: str | None, off: bool) -> Iterator[str | None]:
             yield f"{name} instead of {str(before).rsplit('.', 1)[-1]}" if after != before else None
         finally:
             torch.backends.cuda.preferred_blas_library(before)
-    elif torch.backends.mkldnn.is_available():
-        with torch.backends.mkldnn.flags(enabled=False):
-            yield "oneDNN off"
-    else:
-        yield None
 
 
 # ---- further evidence
 
 
-def evidence(catalogue: str, name: str, dtype: str, device: str, compare_cpu: bool = True) -> dict[str, Any]:
+def evidence(catalogue: str, name: str, dtype: str, device: str) -> dict[str, Any]:
     """Return hidden synchronisation, kernels and CPU times of a check whose trial() has just run in this worker.
 
     Each part that cannot be had is null with a reason; none of them can make the operator's own result worse.
@@ -362,8 +376,8 @@ def evidence(catalogue: str, name: str, dtype: str, device: str, compare_cpu: bo
     if device != "cpu":
         found["sync"] = _quietly(lambda: waits(call, device))
         found["kernels"] = _quietly(lambda: kernels(call, device))
-        if compare_cpu and check.needs != "accelerator":
-            found["cpu"] = _quietly(lambda: _cpu_times(check))
+        if check.needs is None:
+            found["cpu"] = _quietly(lambda: _cpu_times(check, device))
     elif check.library:
         found["kernels"] = _quietly(lambda: kernels(call, device))
     return found
@@ -402,27 +416,37 @@ def waits(call: Callable[[], Any], device: str) -> dict[str, Any]:
     began = time.perf_counter()
     call()
     came_back_ms = 1000 * (time.perf_counter() - began)
-    waited = done.query()
+    over = done.query()
     timing.synchronise(device)
-    return {"waited": waited, "spin_ms": spin_ms, "host_ms": host_ms, "came_back_ms": came_back_ms}
+    found = {"spin_ms": spin_ms, "host_ms": host_ms, "came_back_ms": came_back_ms}
+    if over and came_back_ms < WAITED_SHARE * spin_ms:
+        return {**found, "reason": "the wait was over before the call came back, but not by the clock"}
+    return {**found, "waited": over}
 
 
 def _ticks_per_ms(device: str) -> float:
-    """Calibrate the device-side wait against the wall clock, once a worker: its clock differs by card."""
+    """Calibrate the device-side wait against the wall clock, once a worker: its clock differs by card.
+
+    Raises RuntimeError when twice the ticks do not take about twice the time, so that nothing is built on it.
+    """
     import torch
 
+    def spin(ticks: int) -> float:
+        timing.synchronise(device)
+        began = time.perf_counter()
+        torch.cuda._sleep(ticks)
+        timing.synchronise(device)
+        return 1000 * (time.perf_counter() - began)
+
     if "ticks" not in _state:
-        ticks = 200_000
-        while True:
-            timing.synchronise(device)
-            began = time.perf_counter()
-            torch.cuda._sleep(ticks)
-            timing.synchronise(device)
-            ms = 1000 * (time.perf_counter() - began)
-            if ms > 2.0 or ticks > 1 << 31:
-                break
-            ticks *= 4
-        _state["ticks"] = ticks / ms
+        spin(1000)  # the first call loads its kernel
+        ticks = 100_000
+        while spin(ticks) < 2.0 and ticks < 1 << 30:
+            ticks *= 2
+        once, twice = min(spin(ticks) for _ in range(3)), min(spin(2 * ticks) for _ in range(3))
+        _state["ticks"] = ticks / (twice - once) if 1.5 < twice / once < 2.5 else None
+    if _state["ticks"] is None:
+        raise RuntimeError("the device-side wait does not follow the wall clock")
     return _state["ticks"]
 
 
@@ -445,12 +469,12 @@ def kernels(call: Callable[[], Any], device: str) -> dict[str, Any]:
     return {"names": sorted(set(names)), "launches": len(names)}
 
 
-def _cpu_times(check: Check) -> dict[str, Any]:
+def _cpu_times(check: Check, subject: str) -> dict[str, Any]:
     """Time the same operator on the CPU in float32, the dtype that CPUs are best at; measured once a worker."""
     kept = _state.setdefault("cpu", {})
     if check.name not in kept:
         dtype = check.dtypes[0] if check.dtypes[0] not in tolerance.EPSILON or check.keyword else "float32"
-        call = _silent(check, _make(check, "random", check.inputs, dtype), dtype)
+        call = functools.partial(_call, check, _timed(check, dtype, "cpu", subject)[0], dtype)
         call()
         kept[check.name] = {"dtype": dtype, "steady_ms": steady(call, "cpu")}
     return kept[check.name]

@@ -83,7 +83,7 @@ def prepared(node: Any, notebook: str, lang: str, types: tuple[str, ...]) -> Any
         if cell.cell_type == "code":
             cell.outputs = [out for out in _joined(cell.outputs) if _spoken(out, lang)]
             for index, output in enumerate(cell.outputs):
-                _settle_output(output, types, lang)
+                _settle_output(output, types)
                 _describe(output, notebook, cell.get("id", str(index)), lang)
         elif cell.get("id") == "title":
             question = f"# {notebook} {word(f'question_{notebook}', lang)}" if lang != "en" else r"\g<0>"
@@ -127,7 +127,7 @@ def settle(text: str) -> str:
     return re.sub(r"\n{4,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip("\n")
 
 
-def _settle_output(output: Any, types: tuple[str, ...], lang: str) -> None:
+def _settle_output(output: Any, types: tuple[str, ...]) -> None:
     if output.output_type == "stream":
         output.text = settle(output.text)
         return
@@ -138,22 +138,10 @@ def _settle_output(output: Any, types: tuple[str, ...], lang: str) -> None:
     page = data.get("text/html", "")
     if NEEDS_MORE.search(page):
         data.pop("text/html")
-    elif page:
-        data["text/html"] = one_language(page, lang)
     best = next((kind for kind in types if kind in data), None)
     output.data = nbformat.from_dict({best: data[best]} if best else {})  # type: ignore[no-untyped-call]
     if best == "text/plain":
         output.data["text/plain"] = settle(data["text/plain"])
-
-
-def one_language(page: str, lang: str) -> str:
-    """Keep only one language of the captions that `show_table` writes."""
-    return re.sub(
-        r'<span class="say" lang="(\w+)">(.*?)</span> ?',
-        lambda m: m[2] if m[1] in (lang, "") else "",
-        page,
-        flags=re.DOTALL,
-    )
 
 
 def _describe(output: Any, notebook: str, cell: str, lang: str) -> None:

@@ -36,7 +36,7 @@ CATEGORIES = {
 def measure(trace: Trace, asked: str = "auto") -> dict[str, Any]:
     """Return the metrics of a window: auto, linked, device, trace, annotation:NAME or BEGIN,END in microseconds.
 
-    Raises ValueError for a window that cannot be understood or a name that is not in the trace.
+    Raises WindowError for a window that cannot be understood or a name that is not in the trace.
     """
     line = Timeline(trace)
     window = None if trace.truncated else line.window(asked)
@@ -203,6 +203,8 @@ def _step(line: Timeline, row: int) -> dict[str, Any]:
         "spill_us": us(max(spill, 0)),
         "sync_calls": int(process[trace.thread[waits]].sum()),
     }
+    if not window.length:
+        return found
     inside = split(line, window, idle.gaps(line, window), launches.main_thread(line, window))
     found["verdict"] = trace_judge.window_rule(inside)[0]
     found["device_busy_in_span_us"], found["busy_in_span_pct"] = inside.pop("busy_us"), inside.pop("busy_pct")

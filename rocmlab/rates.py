@@ -15,7 +15,7 @@ def rates(record: dict[str, Any]) -> dict[str, Any]:
     """
     start, first, end = (record.get(key) for key in ("t_start_s", "t_first_token_s", "t_end_s"))
     new, prompt = record.get("new_tokens"), record.get("prompt_tokens")
-    given: dict[str, Any] = {"new_tokens": new}
+    given: dict[str, Any] = {"new_tokens": new if is_number(new) else None}
     ttft, decode_s, whole_s = _between(start, first), _between(first, end), _between(start, end)
     steps = new - 1 if is_number(new) and new > 1 else None
     given["ttft_s"] = ttft
@@ -31,7 +31,8 @@ def rates(record: dict[str, Any]) -> dict[str, Any]:
 
 def _written(record: dict[str, Any], steps: Any, new: Any) -> tuple[float | None, float | None]:
     """Return the tokens after the first and all tokens of a batch; rows that ended early count what they wrote."""
-    rows, batch = record.get("row_tokens"), record.get("batch") or 1
+    rows, batch = record.get("row_tokens"), record.get("batch")
+    batch = batch if is_number(batch) and batch > 0 else 1
     if isinstance(rows, list) and rows and all(is_number(one) for one in rows):
         return sum(max(0, one - 1) for one in rows), sum(rows)
     return batch * steps if steps else None, batch * new if is_number(new) else None
@@ -44,6 +45,10 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 def _between(early: Any, late: Any) -> float | None:
     return late - early if is_number(early) and is_number(late) and late > early else None
+
+
+def _samples(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def judge_record(record: dict[str, Any]) -> list[Finding]:
@@ -60,7 +65,7 @@ def judge_gemm(record: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     numbers: dict[str, Any] = {}
     found = []
     for key, prefix in (("with_sync", ""), ("no_sync", "no_sync_")):
-        samples = [s for s in record.get(key) or [] if is_number(s) and s > 0]
+        samples = [s for s in _samples(record.get(key)) if is_number(s) and s > 0]
         if not samples:
             continue
         median = statistics.median(samples)

@@ -35,7 +35,12 @@ def measure(
             row |= {"status": status, "words": words, "seconds": round(seconds, 1), "stderr": stderr[-2000:]}
             for table in sorted(Path(folder, "out").rglob("*kernel_stats.csv")):
                 answer = readers.answer(table)
-                row |= {key: answer[key] for key in ("numbers", "libraries", "top_kernels")}
+                row |= {key: answer[key] for key in ("numbers", "libraries", "top_kernels") if key in answer}
+                if "top_kernels" not in answer and row["status"] == "OK":
+                    row |= {
+                        "status": "UNREADABLE",
+                        "words": f"its table {table.name} holds no kernels that can be read",
+                    }
     run.append(tracing.TABLE, row)
     return row
 

@@ -180,7 +180,7 @@ CHILD_STATUS = {"OUT_OF_MEMORY": "out_of_memory", "TIMEOUT": "timed_out", "ERROR
 
 
 def _children(run: Path, number: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Let a notebook with a measuring process that died be no success: the row says how, and the next run tries again."""
+    """Let a notebook with a measuring process that died be no success: its row says how, the next run tries again."""
     names = [path.stem for path in (run / "records").glob("*.jsonl") if path.stem.endswith(("processes", "_ended"))]
     rows = [one for name in sorted(names) for one in results.rows(run, name) if one.get("notebook") == number]
     ended = [one for one in rows if one.get("status") != "OK"]

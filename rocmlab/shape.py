@@ -9,13 +9,18 @@ from typing import Any
 
 ANY = "*"  # every key of the object
 NUMBER = (int, float)
-LAUNCH = {"index": int, "ok": bool, "error": str, "op": str, "max_abs_err": NUMBER, "memory_free_bytes": NUMBER}
+LARGEST = 1e100  # beyond it lies no size, time or error, and arithmetic overflows
+LAUNCH = {
+    **{"index": int, "ok": bool, "error": str, "op": str},
+    **dict.fromkeys(("max_abs_err", "memory_free_bytes", "launch_s"), NUMBER),
+}
 COMPILED = {"ok": bool, "status": str, "log": str}
 LINK = {"current_link_width": (str, int), "max_link_width": (str, int)}
 
 # A type, {key: shape}, {ANY: shape}, or [shape of each item].
 SHAPE: dict[str, Any] = {
     **dict.fromkeys(("platform", "python", "torch_version", "torch_version_hip", "torch_version_cuda"), str),
+    "query_s": NUMBER,
     **dict.fromkeys(("import_error", "import_status", "query_error", "query_status", "system_gpus_reason"), str),
     "system_gpus": [str],
     "arch_list": [str],
@@ -32,6 +37,7 @@ SHAPE: dict[str, Any] = {
         "dev_nodes": {ANY: {"mode": str, "group": str}},
         "user_groups": [str],
         "rocminfo_agents": [str],
+        "kfd_nodes": [{"arch": str, "pci_id": str}],
         **dict.fromkeys(("open_kfd", "kernel"), str),
     },
     "windows": {"display_driver": str, "caption": str, "msvc_headers": [str]},
@@ -47,13 +53,15 @@ SHAPE: dict[str, Any] = {
     "runtime": {"loaded": [str], "own": [str]},
     "import_errors": {ANY: str},
     "perf_counters": {ANY: [{"bytes": NUMBER}]},
-    "sensors": [dict],
+    "sensors": [dict.fromkeys(("temp_c", "sclk_mhz"), NUMBER)],
 }
 
 
 def tidy(probe: Any) -> dict[str, Any]:
     """Return a snapshot in which every part has its type; devices without an index are numbered as they stand."""
     found = fit(probe, SHAPE)
+    if found.get("torch_version") is None and isinstance(probe, dict) and probe.get("torch_version") is not None:
+        del found["torch_version"]  # not said, which is not the same as absent
     for key in ("system_gpus", "arch_list", "devices", "gpus", "sensors"):
         found.setdefault(key, [])
     for position, device in enumerate(found["devices"]):
@@ -67,13 +75,20 @@ def fit(value: Any, shape: Any) -> Any:
     if isinstance(shape, list):
         inner = shape[0]
         whole = dict if isinstance(inner, dict) else inner
-        return [fit(one, inner) for one in value if isinstance(one, whole)] if isinstance(value, list) else []
+        return [fit(one, inner) for one in value if _is(one, whole)] if isinstance(value, list) else []
     if not isinstance(shape, dict):
-        return value if isinstance(value, shape) else None
+        return value if _is(value, shape) else None
     if not isinstance(value, dict):
         return {}
     if ANY in shape:
         inner = shape[ANY]
         whole = dict if isinstance(inner, dict) else list if isinstance(inner, list) else inner
-        return {str(key): fit(one, inner) for key, one in value.items() if isinstance(one, whole)}
+        return {str(key): fit(one, inner) for key, one in value.items() if _is(one, whole)}
     return {**value, **{key: fit(value[key], inner) for key, inner in shape.items() if key in value}}
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Tell whether a value has a type; a number beyond all measures (Infinity, 5,000 digits) has none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return isinstance(value, kind) and (-LARGEST < value < LARGEST)
+    return isinstance(value, kind)

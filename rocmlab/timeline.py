@@ -17,7 +17,7 @@ import numpy as np
 
 from rocmlab import calls
 from rocmlab.host import ACTIVITY, Clock
-from rocmlab.readers import traces
+from rocmlab.readers import WindowError, traces
 from rocmlab.readers.traces import TICKS, Trace
 
 OVERLAP = TICKS  # 1 us; less is jitter between two records
@@ -176,11 +176,20 @@ class Timeline:
     def window(self, asked: str = "auto") -> Window | None:
         """Choose a window: auto, linked, device, trace, annotation:NAME, or BEGIN,END in microseconds.
 
-        None where the trace has nothing to make it from. Raises ValueError for a form or a name that is not there.
+        None where the trace has nothing to make it from, or nothing that takes time. Raises WindowError for a form
+        that is none, or a name that is not there or takes no time.
         """
+        found = self._window(asked)
+        if found and not found.length and asked.startswith("annotation:"):
+            raise WindowError(f"{found} takes no time in this trace: there is nothing to measure")
+        return found if found and found.length else None
+
+    def _window(self, asked: str) -> Window | None:
         if asked == "auto":
-            kinds = [rows for rows in (self.marked("profiler_step"), self.marked("token")) if len(rows)]
-            return self._span("auto", kinds[0]) if len(kinds) == 1 else self.window("linked")
+            every = (self.marked("profiler_step"), self.marked("token"))
+            lasting = [rows[self.trace.end[rows] > self.trace.start[rows]] for rows in every]
+            kinds = [rows for rows in lasting if len(rows)]
+            return self._span("auto", kinds[0]) if len(kinds) == 1 else self._window("linked")
         if asked == "linked":
             if not self.linked.any():
                 return None
@@ -193,7 +202,7 @@ class Timeline:
             return self._span(asked, self._named(asked.removeprefix("annotation:")))
         numbers = re.fullmatch(r"(-?\d+(?:\.\d+)?),(-?\d+(?:\.\d+)?)", asked)
         if not numbers or float(numbers[1]) >= float(numbers[2]):
-            raise ValueError(f"{asked} is no window: auto, linked, device, trace, annotation:NAME or BEGIN,END in us")
+            raise WindowError(f"{asked} is no window: auto, linked, device, trace, annotation:NAME or BEGIN,END in us")
         return Window(asked, round(float(numbers[1]) * TICKS), round(float(numbers[2]) * TICKS))
 
     def _named(self, name: str) -> np.ndarray:
@@ -203,7 +212,7 @@ class Timeline:
             rows = np.concatenate(alike) if alike else None
         if rows is None:
             known = ", ".join(list(self.marks)[:12]) or "none"
-            raise ValueError(f"no annotation is called {name}; this trace has: {known}")
+            raise WindowError(f"no annotation is called {name}; this trace has: {known}")
         return rows
 
     def _span(self, mode: str, rows: np.ndarray) -> Window | None:

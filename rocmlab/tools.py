@@ -100,7 +100,11 @@ def judge_output(key: str, code: int | None, out: str, err: str) -> dict[str, An
     status = "timeout" if code is None else "error" if code != 0 else "ok" if out.strip() else "empty"
     # A tool that fails may still have said why on its normal output (rocminfo without its kernel module).
     out, err = tool_texts.clean(out), tool_texts.clean(err)
-    parsed = PARSERS[key](out) if out.strip() and code is not None else None
+    parsed = None
+    try:
+        parsed = PARSERS[key](out) if out.strip() and code is not None else None
+    except Exception:  # an answer in a form that nobody has seen yet costs this answer, never the check
+        status = "error"
     said = None if status == "ok" else " ".join((out + " " + err).split())[:KEPT_CHARACTERS]
     return {"status": status, "parsed": parsed, "said": said}
 

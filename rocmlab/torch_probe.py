@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,26 @@ def probe(path: str) -> None:
     """Append to a file what torch says, line by line as it is known: build, devices, a launch on each, the rest."""
 
     def hand_over(**said: Any) -> None:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(said) + "\n")
+        _hand_over(path, **said)
 
     import torch
 
     version = torch.version
     build = {"torch_version_hip": version.hip, "torch_version_cuda": version.cuda}
-    hand_over(build={"torch_version": str(torch.__version__), **build})
+    hand_over(imported_at=time.time(), build={"torch_version": str(torch.__version__), **build})
     count, available = torch.cuda.device_count(), torch.cuda.is_available()
     devices = [_device(torch, index) for index in range(count)]
     built = torch.cuda.get_arch_list() if available or version.hip else []
     facts = {"cuda_is_available": available, "device_count": count, "arch_list": built, "devices": devices}
     hand_over(devices=facts)
     for index in range(count):
-        hand_over(launching=index)
-        hand_over(launch=launch(index))
+        hand_over(launch=launch(index, path))
     hand_over(launching=None, extra=_extra(torch))
+
+
+def _hand_over(path: str, **said: Any) -> None:
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(said) + "\n")
 
 
 def _device(torch: Any, index: int) -> dict[str, Any]:
@@ -50,10 +54,14 @@ def _device(torch: Any, index: int) -> dict[str, Any]:
     return {"index": index, **{name: getattr(seen, name, None) for name in PROPERTIES}}
 
 
-def launch(index: int) -> dict[str, Any]:
-    """Multiply two matrices on one device and compare with the CPU; returns {index, ok, error, max_abs_err, memory}."""
+def launch(index: int, path: str) -> dict[str, Any]:
+    """Multiply two matrices on one device and compare with the CPU; returns {index, ok, error, max_abs_err, memory}.
+
+    The beginning is written down first, so that a slow import before it is not taken for a hang of the launch.
+    """
     import torch
 
+    _hand_over(path, launching=index, launching_at=time.time())
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(64, 64, generator=generator) for _ in range(2))
     try:

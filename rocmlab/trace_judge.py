@@ -243,7 +243,8 @@ def _host_notes(metrics: dict[str, Any]) -> list[Finding]:
         behind = longest["frame"] or longest["operator"] or "-"
         found.append(finding("HIDDEN_SYNCS", numbers={"sync_idle_us": waited}, behind=behind, **longest))
     cpu_us = round(sum(row["us"] for row in metrics["no_launch_ops"].values()), 3)
-    if cpu_us >= one_percent:
+    # Without launch records every operator looks like one that launches nothing.
+    if cpu_us >= one_percent and metrics["launches_in_file"]:
         operators = ", ".join(list(metrics["no_launch_ops"])[:3])
         found.append(finding("CPU_TENSOR_WORK", numbers={"cpu_tensor_us": cpu_us}, operators=operators))
     return found

@@ -48,18 +48,24 @@ def masks(env: dict[str, str], build: str, on_windows: bool = False) -> dict[str
     return {name: env[name] for name in names}
 
 
-def left(count: int, acting: dict[str, str]) -> list[int] | None:
+def by_uuid(value: str) -> bool:
+    """Tell whether an entry of a mask names a device by its UUID."""
+    return value.strip().upper().startswith(("GPU-", "MIG-"))
+
+
+def left(count: int, acting: dict[str, str]) -> list[int | None]:
     """Return the physical indices that remain of `count` devices after each mask in turn.
 
-    None where a mask names a device by its UUID, which cannot be followed from here. A list ends at its first invalid
-    entry, as in the runtimes; an empty value hides all.
+    None stands for a device that a mask names by its UUID: which one it is, and whether it is here, cannot be told from
+    here, but it takes one place. A list ends at its first invalid entry, as in the runtimes; an empty value hides all.
     """
-    remaining = list(range(count))
+    remaining: list[int | None] = list(range(count))
     for value in acting.values():
-        chosen = []
+        chosen: list[int | None] = []
         for part in value.split(","):
-            if part.strip().upper().startswith(("GPU-", "MIG-")):
-                return None
+            if by_uuid(part):
+                chosen.append(None)
+                continue
             if not re.fullmatch(r"\s*\d+\s*", part) or int(part) >= len(remaining):
                 break
             chosen.append(remaining[int(part)])
@@ -102,6 +108,8 @@ def judge_override(
     `devices`: rows {index, card, reported, real, ok, built}; `real` is the card's own target where it is known,
     `ok` what the launch gave (None: not tried), `built`: the build has kernels for the real target.
     """
+    if not probe.get("torch_version_hip"):
+        return [], set()  # only the runtime of a ROCm build reads it
     env = probe.get("env") or {}
     value, found = override_of(env), []
     if on_windows:

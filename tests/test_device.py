@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from probes import LINUX, WINDOWS, device, launch, rocm
 
-from rocmlab import checklist, cli, findings, gpus, readers
+from rocmlab import checklist, cli, endings, environment, findings, gpus, isolate, readers
 from rocmlab import device as subject
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,7 +124,8 @@ def test_a_crash_at_one_device_costs_that_device_only(asked):
     assert "SIGABRT" in rows[1]["error"]
 
 
-def test_a_hang_at_one_device_keeps_what_was_known(asked):
+def test_a_hang_at_one_device_keeps_what_was_known(asked, monkeypatch):
+    monkeypatch.setattr(subject, "ENOUGH_S", 0.5)
     probe, seconds = asked(limit_s=4, count=2, at_launch=f"{HANG} if index == 1 else None")
     rows = probe["launch_probe"]["per_device"]
     assert [row["ok"] for row in rows] == [True, False] and "still running" in rows[1]["error"]
@@ -139,10 +140,32 @@ def test_a_hang_at_one_device_keeps_what_was_known(asked):
         ({"at_launch": HANG}, "LAUNCH_TIMED_OUT"),
     ],
 )
-def test_a_hang_anywhere_is_told(asked, trouble, code):
+def test_a_hang_anywhere_is_told(asked, trouble, code, monkeypatch):
+    monkeypatch.setattr(subject, "ENOUGH_S", 0.5)
+    monkeypatch.setattr(environment, "ENOUGH_S", 0.5)
     probe, seconds = asked(limit_s=3, **trouble)
     found = subject.judge(rocm(WINDOWS) | probe | {"system_gpus": ["AMD Radeon RX 6600"]})
     assert found[0]["code"] == code and seconds < 8
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"),
+    [({"at_launch": "time.sleep(6)"}, "NOT_LAUNCHED"), ({"at_count": "time.sleep(6)"}, "IMPORT_SLOW")],
+)
+def test_a_slow_import_that_leaves_no_time_is_no_hang(asked, trouble, code):
+    """Both would be right after 6 s; most of the limit goes into the import, as with a cold disk."""
+    probe, _ = asked(limit_s=3.5, at_import="time.sleep(2)", **trouble)
+    found = subject.judge(rocm(WINDOWS) | probe | {"system_gpus": ["AMD Radeon RX 6600"]})
+    assert (found[0]["code"], findings.verdict(found)[1]) == (code, "unknown")
+    said = findings.say(found[0])
+    assert "once more" in said["advice"] and "restart" not in said["advice"].lower()
+    assert "没有完成" in checklist.console(probe, "zh") or code == "IMPORT_SLOW"
+
+
+def test_a_device_tried_anew_is_not_called_hung_for_the_time_of_a_second_import(asked):
+    trouble = "os.abort() if index == 0 else time.sleep(9)"
+    probe, _ = asked(limit_s=6, count=2, at_import="time.sleep(1)", at_launch=trouble)
+    assert [row["ok"] for row in probe["launch_probe"]["per_device"]] == [False, None]
 
 
 def test_check_answers_within_its_time_though_launch_and_tools_hang(tmp_path):
@@ -175,6 +198,26 @@ def test_this_machine(tmp_path):
 
 
 # ---- the console
+
+
+@pytest.mark.parametrize(
+    ("error", "chinese"),
+    [("still running after 9 s, ended", "9 s 后仍在运行"), ("ended by SIGSEGV", "被 SIGSEGV 终止")],
+)
+def test_the_chinese_console_says_our_own_words_in_chinese(error, chinese):
+    host = {"cpu": "AMD Ryzen 5", "cores_logical": 12, "memory_bytes": 32 * 2**30}
+    facts = {"host": host, "capacity": {"memory_available_bytes": 20 * 2**30}}
+    text = checklist.console(rocm(WINDOWS, device(), launch_probe=launch(False, error=error), **facts), "zh")
+    flat = "".join(text.split())
+    assert flat.count("".join(chinese.split())) == 2 and "12线程" in flat and "可用20.0GiB" in flat
+    assert not any(word in text for word in ("still running", "ended", "threads", "free"))
+    assert error in checklist.console(rocm(WINDOWS, device(), launch_probe=launch(False, error=error)))
+
+
+def test_every_ending_of_a_child_has_chinese_words():
+    codes = [1, -11, -9, -15, 0xC0000006, *isolate.WINDOWS_CODES]
+    said = [isolate.meaning(code)[1] for code in codes]
+    assert [one for one in said if endings.both(one)["zh"] == one] == []
 
 
 @pytest.mark.parametrize("lang", findings.LANGUAGES)

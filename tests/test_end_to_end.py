@@ -1,4 +1,4 @@
-"""The whole report as a stranger runs it: every notebook with tiny.yaml; the bundled model once. No speed is asserted."""
+"""The whole report as a stranger runs it: every notebook with tiny.yaml; the bundled model once. No speed asserted."""
 
 import json
 import os
@@ -18,7 +18,7 @@ HOUSE = Path(__file__).resolve().parent.parent
 
 
 def report(name, *arguments):
-    """Run `rocmlab report` in the checkout, as the Makefile does, and return (exit code, what it printed, run folder)."""
+    """Run `rocmlab report` in the checkout, as the Makefile does; return (exit code, what it printed, run folder)."""
     command = [sys.executable, "-m", "rocmlab.cli", "report", "--name", name, *arguments]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HOUSE), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, capture_output=True, env=env, cwd=HOUSE, timeout=550, check=False)

@@ -1,10 +1,13 @@
 """The judge of snapshots: causes told apart on made-up machines; the launch decides, one next step each."""
 
+import json
+from pathlib import Path
+
 import pytest
 from cases import differences, expected
 from probes import LINUX, PROJECT_BUILD, WINDOWS, WSL, absent, device, launch, rocm
 
-from rocmlab import environment, factsheet, findings, gpus, results, shape
+from rocmlab import archs, environment, factsheet, findings, gpus, readers, results, shape, variables
 from rocmlab.sections.environment import section
 
 IGPU = {"name": "AMD Radeon(TM) Graphics", "arch": "gfx1036", "is_integrated": 1, "total_memory": 2**29}
@@ -130,12 +133,35 @@ def test_crash_and_hang_before_any_device(changes, code):
         ({"HIP_VISIBLE_DEVICES": "1,0"}, False),
         ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "7"}, False),
         ({"CUDA_VISIBLE_DEVICES": "7"}, True),
-        ({"ROCR_VISIBLE_DEVICES": "GPU-4b2c1a9f8d3e6f7a", "HIP_VISIBLE_DEVICES": "1"}, False),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-4b2c1a9f8d3e6f7a", "HIP_VISIBLE_DEVICES": "1"}, True),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-4b2c1a9f8d3e6f7a,GPU-0d1e", "HIP_VISIBLE_DEVICES": "2"}, True),
+        ({"HIP_VISIBLE_DEVICES": "5,0"}, True),
     ],
 )
 def test_masks_are_applied_one_after_the_other(env, hidden):
     probe = absent(env=env) | {"system_gpus": ["AMD Radeon RX 7800 XT", "AMD Radeon RX 6600"]}
     assert (codes(probe) == ["NO_DEVICE_LEFT"]) is hidden
+
+
+def test_a_mask_ends_at_its_first_invalid_entry_and_a_uuid_takes_one_place():
+    assert variables.left(2, {"HIP_VISIBLE_DEVICES": "5,0"}) == []
+    assert variables.left(2, {"HIP_VISIBLE_DEVICES": "1,5,0"}) == [1]
+    assert variables.left(3, {"ROCR_VISIBLE_DEVICES": "GPU-a,2", "HIP_VISIBLE_DEVICES": "1"}) == [2]
+    assert variables.left(3, {"ROCR_VISIBLE_DEVICES": "GPU-a"}) == [None]
+
+
+@pytest.mark.parametrize("env", [{"ROCR_VISIBLE_DEVICES": "GPU-4b2c"}, {"HIP_VISIBLE_DEVICES": "GPU-4b2c"}])
+def test_a_uuid_of_no_card_here_is_the_suspect_where_all_else_is_open(env):
+    open_ = {"dev_nodes": OPEN, "user_groups": [], "open_kfd": "ok", "amdgpu_module_loaded": True}
+    probe = absent(env=env, linux=open_)
+    assert codes(probe) == ["NO_DEVICE_LEFT"] and "uuid" in said(probe) and next(iter(env)).lower() in said(probe)
+    closed = open_ | {"dev_nodes": KFD, "user_groups": ["video"], "open_kfd": "EACCES"}
+    assert codes(absent(env=env, linux=closed)) == ["NO_PERMISSION"]
+
+
+def test_nothing_is_said_of_device_nodes_that_were_not_looked_at():
+    assert codes(absent()) == ["DRIVER_DOES_NOT_ENUMERATE"]
+    assert "nodes are open" not in said(absent()) and "does not say" in said(absent())
 
 
 def test_rocr_mask_does_not_act_on_windows():
@@ -181,6 +207,110 @@ def test_a_render_node_alone_can_be_closed():
     nodes = OPEN | {"/dev/dri/renderD128": {"mode": "crw-rw----", "owner": "root", "group": "video"}}
     probe = absent(linux={"dev_nodes": nodes, "user_groups": ["render"], "open_kfd": "ok"})
     assert codes(probe) == ["NO_PERMISSION"] and "renderd128" in said(probe) and "group video" in said(probe)
+
+
+def test_a_node_that_opened_is_not_closed_whatever_its_mode_says():
+    facts = {"dev_nodes": KFD, "user_groups": ["video"], "open_kfd": "ok", "amdgpu_module_loaded": True}
+    assert codes(absent(linux=facts)) == ["DRIVER_DOES_NOT_ENUMERATE"]
+
+
+def test_a_member_of_the_group_is_not_told_of_a_container():
+    facts = {"dev_nodes": KFD, "user_groups": ["render"], "open_kfd": "EACCES", "container": False}
+    probe = absent(linux=facts)
+    assert codes(probe) == ["NO_PERMISSION"] and "access list" in said(probe)
+    assert "container" not in said(probe) and "usermod" not in said(probe)
+    assert "--device" in said(absent(linux=facts | {"container": True}))
+
+
+def unlisted(system=LINUX, **changes):
+    """A machine whose system could name no GPU."""
+    return absent(system, **changes) | {"system_gpus": []}
+
+
+def test_agents_and_nodes_of_the_driver_stand_for_a_card_that_nobody_names():
+    agents = {"rocminfo_agents": ["CPU", "gfx1101"], "dev_nodes": {}, "torch_lib_has_own_hsa_runtime": True}
+    nodes = {"kfd_nodes": [{"node": 1, "arch": "gfx1031"}], "dev_nodes": OPEN, "amdgpu_module_loaded": True}
+    cpu = {"torch_version": "2.10.0+cpu", "torch_version_hip": None}
+    cuda = {"torch_version": "2.10.0", "torch_version_hip": None, "torch_version_cuda": "13.0"}
+    assert codes(unlisted(WSL, linux=agents)) == ["WSL_RUNTIME_MISMATCH"]
+    assert codes(unlisted(linux=nodes)) == ["DRIVER_DOES_NOT_ENUMERATE"]
+    assert codes(unlisted(linux=agents, **cuda)) == ["WRONG_BUILD_CUDA"]
+    assert codes(unlisted(linux=nodes, **cpu)) == ["WRONG_BUILD_CPU"]
+    assert "torch[device-gfx1031]" in said(unlisted(linux=nodes, **cpu))
+    for none in ({"rocminfo_agents": ["CPU"]}, {"kfd_nodes": [], "dev_nodes": {}}, {"rocminfo_agents": ["gfx000"]}):
+        assert verdict(unlisted(linux=none)) == ("NO_GPU", "ok")
+
+
+def test_an_agent_under_an_override_has_no_target_of_its_own():
+    lied = {"rocminfo_agents": ["CPU", "gfx1030"]}
+    probe = unlisted(linux=lied, env={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
+    assert [card.arch for card in gpus.cards(probe)] == [None]
+    assert [card.arch for card in gpus.cards(unlisted(linux=lied))] == ["gfx1030"]
+
+
+def test_a_driver_node_that_refuses_hides_every_card():
+    facts = {"dev_nodes": KFD, "user_groups": ["video"], "open_kfd": "EACCES", "amdgpu_module_loaded": True}
+    assert codes(unlisted(linux=facts)) == ["NO_PERMISSION"]
+    assert verdict(unlisted(linux=facts | {"dev_nodes": OPEN, "open_kfd": "ok"})) == ("NO_GPU", "ok")
+
+
+# ---- cards that ROCm does not serve
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AMD Radeon RX 580",
+        "AMD Ellesmere [Radeon RX 470/480/570/570X/580/580X/590]",
+        "AMD Radeon R9 390",
+        "AMD Radeon HD 7970",
+        "AMD FirePro S9150",
+        "AMD Radeon R5 220",
+        "ATI Technologies ES1000",
+    ],
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        {"torch_version": "2.10.0+cpu", "torch_version_hip": None},
+        {"torch_version": "2.10.0", "torch_version_hip": None, "torch_version_cuda": "13.0"},
+        {},
+    ],
+)
+def test_a_card_older_than_rocm_is_never_promised_a_build(name, build):
+    probe = absent(LINUX, name, linux={"dev_nodes": OPEN, "kfd_nodes": [{"arch": "gfx803"}]}, **build)
+    assert verdict(probe) == ("NO_GPU", "ok")
+    assert "older than" in said(probe) and "pip install" not in said(probe) and "another driver" not in said(probe)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AMD Radeon RX 5500 XT", "AMD Radeon RX 5700", "AMD Radeon 610M", "AMD Radeon 680M", "AMD Radeon 780M",
+     "AMD Radeon VII", "AMD Radeon RX Vega 64", "AMD Radeon Pro W5700", "AMD Radeon PRO W7900", "AMD Instinct MI60",
+     "AMD Radeon RX 590000", "AMD Radeon Pro WX 9100", "AMD Radeon 8060S Graphics", "AMD 1002:9999"],
+)  # fmt: skip
+def test_other_cards_are_not_taken_for_such(name):
+    assert not archs.before_rocm(name)
+    assert all(not archs.before_rocm(one) for known in archs.facts()["targets"].values() for one in known["names"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"torch_version": "2.10.0+cpu", "torch_version_hip": None}, "WRONG_BUILD_CPU"),
+        ({"torch_version": "2.10.0", "torch_version_hip": None, "torch_version_cuda": "13.0"}, "WRONG_BUILD_CUDA"),
+        ({"torch_version": None, "torch_version_hip": None}, "TORCH_ABSENT"),
+    ],
+)
+def test_the_target_of_an_unknown_card_is_looked_up_first(changes, code):
+    probe = absent(LINUX, "AMD Radeon RX 11999 XT", **changes)
+    assert codes(probe) == [code]
+    assert "look" in said(probe) and "rocminfo" in said(probe) and "only torch is wrong" not in said(probe)
+
+
+def test_a_known_target_without_a_published_build_gets_no_command():
+    assert archs.install("gfx803", "Linux") is None and archs.install("gfx90c", "Linux") is None
+    assert "device-all" in archs.install(None, "Linux")
 
 
 def test_wsl_never_gets_the_advice_about_groups():
@@ -258,6 +388,19 @@ def test_the_fault_of_the_build_comes_before_the_override_that_does_nothing():
     assert verdict(fine) == ("OVERRIDE_NO_EFFECT", "warn")
 
 
+@pytest.mark.parametrize("value", ["banana", "", "10.3.0"])
+@pytest.mark.parametrize("system", [LINUX, WINDOWS])
+def test_an_override_means_nothing_to_a_build_without_hip(value, system):
+    env = {"HSA_OVERRIDE_GFX_VERSION": value}
+    cuda = {"torch_version": "2.10.0+cu130", "torch_version_hip": None, "torch_version_cuda": "13.0", "env": env}
+    card = device(name="NVIDIA GeForce RTX 4070", arch=None, major=8, minor=9)
+    bad = launch(False, error="CUDA error: an illegal memory access was encountered")
+    assert codes(rocm(system, card, launch_probe=bad, **cuda)) == ["LAUNCH_FAILED"]
+    assert codes(rocm(system, card, **cuda)) == []
+    assert codes(absent(system, "NVIDIA GeForce RTX 4070", **cuda)) == ["DRIVER_DOES_NOT_ENUMERATE"]
+    assert codes(rocm(system, torch_version="2.10.0+cpu", torch_version_hip=None, env=env)) == ["NO_GPU"]
+
+
 # ---- several devices
 
 
@@ -296,6 +439,14 @@ def test_a_mask_that_leaves_only_the_integrated_gpu():
     masked = rocm(WINDOWS, device(**IGPU), env={"HIP_VISIBLE_DEVICES": "0"}) | {"system_gpus": listed}
     unseen = rocm(WINDOWS, device(**IGPU)) | {"system_gpus": listed}
     assert codes(masked) == ["CARD_HIDDEN"] and codes(unseen) == ["CARD_NOT_SEEN"]
+
+
+def test_a_container_may_leave_cards_outside_on_purpose():
+    listed = {"system_gpus": ["AMD Radeon RX 6600", "AMD Radeon RX 7800 XT"]}
+    outside = rocm(LINUX, device(), linux={"container": True}) | listed
+    assert codes(outside) == [] and codes(rocm(LINUX, device(), linux={"container": False}) | listed) == [
+        "CARD_NOT_SEEN"
+    ]
 
 
 def test_the_subject_asked_for_by_its_real_target_under_an_override():
@@ -421,10 +572,6 @@ def test_the_runtime_compiler():
 
 
 def test_tools_that_do_not_exist_are_a_note_and_their_values_unknown(tmp_path):
-    import json
-
-    from rocmlab import readers
-
     which = {"rocm-smi": None, "amd-smi": None, "rocminfo": None, "hipInfo": "present"}
     path = tmp_path / "probe.json"
     path.write_text(json.dumps(rocm(WINDOWS, device(), which=which)), encoding="utf-8")
@@ -449,6 +596,44 @@ def test_a_damaged_snapshot_never_raises(key):
                 assert findings.say(one, "zh")["sentence"]
             assert factsheet.rows(gpus.tidy(base | {key: value}))
             assert gpus.subject(gpus.tidy(base | {key: value}))["name"]
+
+
+@pytest.mark.parametrize(
+    "probe", [{"schema": "rocmlab-probe-1"}, rocm(LINUX, torch_version=2.10), rocm(LINUX, torch_version=[])]
+)
+def test_a_snapshot_that_does_not_say_which_torch_is_unknown(probe):
+    assert verdict(probe) == verdict(gpus.tidy(probe)) == ("SNAPSHOT_INCOMPLETE", "unknown")
+    assert verdict(rocm(LINUX, torch_version=None))[0] == "TORCH_ABSENT"
+
+
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN", "1e308", "9" * 4000])
+def test_numbers_beyond_all_measures_are_unknown(tmp_path, value):
+    text = json.dumps(rocm(LINUX, device(total_memory="@"), launch_probe={"per_device": [{"index": 0, "ok": True}]}))
+    text = text.replace('"@"', value).replace('"ok": true', f'"ok": true, "max_abs_err": {value}')
+    text = text.replace('"notes"', f'"which": {{}}, "sensors": [{{"temp_c": {value}}}], "notes"')
+    path = tmp_path / "probe.json"
+    path.write_text(text, encoding="utf-8")
+    answer = readers.answer(path)
+    json.dumps(answer, allow_nan=False)
+    assert answer["numbers"]["memory_gib"] is None and answer["numbers"]["temp_c"] is None
+
+
+@pytest.mark.parametrize("items", ["1e308", "5", "{}", '"gfx1032"', "[Infinity, [], 1e400]", "null"])
+def test_a_list_of_names_that_is_none(tmp_path, items):
+    path = tmp_path / "names.json"
+    path.write_text(f'{{"schema": "rocmlab-arch-names-1", "items": {items}}}', encoding="utf-8")
+    assert json.dumps(readers.answer(path), allow_nan=False)
+
+
+def test_a_program_that_knows_import_errors_is_none(tmp_path):
+    shown = 'import torch\nOSError: [WinError 126] x Error loading "C:\\v\\torch\\lib\\shm.dll" or more.\n'
+    path = tmp_path / "x.txt"
+    path.write_text(shown, encoding="utf-8")
+    assert readers.answer(path)["verdict"] == "IMPORT_FAILED"
+    path.write_text(f"def said(text):\n    return text\n\n{shown}", encoding="utf-8")
+    assert readers.answer(path)["kind"] != "message"
+    package = Path(readers.__file__).parent
+    assert {readers.answer(package / name)["kind"] for name in ("smi.py", "tools.py", "probes.py")} == {"unknown"}
 
 
 def test_no_snapshot_at_all():

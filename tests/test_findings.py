@@ -71,3 +71,18 @@ def test_no_key_stands_twice(name):
     text = resources.files("rocmlab").joinpath(name).read_text(encoding="utf-8")
     keys = Counter(re.findall(r"^([A-Za-z_0-9]+):", text, re.MULTILINE))
     assert [key for key, count in keys.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("odd", [[], "many", {}, {"de": 1}, 10**400, float("inf"), float("nan")])
+@pytest.mark.parametrize("lang", findings.LANGUAGES)
+def test_what_is_no_number_is_said_to_be_unknown_and_never_raises(odd, lang):
+    found = findings.finding("OTHER_WORK", numbers={"others_cpu_pct": odd, "others_cpu_max_pct": 30.0})
+    assert f"{findings.UNKNOWN[lang]}%" in findings.say(found, lang)["sentence"]
+
+
+def test_no_infinity_in_the_numbers_of_a_finding():
+    numbers = {"a": float("inf"), "b": float("nan"), "c": 1.5, "d": None, "e": True}
+    found = findings.finding("OTHER_WORK", numbers=numbers)["numbers"]
+    assert (found["a"], found["b"], found["c"], found["d"], found["e"]) == (None, None, 1.5, None, True)
+    assert found["a_reason"] and found["b_reason"] and "d_reason" not in found
+    assert numbers["a"] == float("inf")

@@ -212,7 +212,65 @@ def test_a_table_without_device_rows_says_not_recorded(tmp_path):
     assert (got["verdict"], got["numbers"]["self_device_us"]) == ("NO_DEVICE_DATA", None)
 
 
+def test_a_table_that_was_pasted_without_its_first_ruler(tmp_path):
+    whole = read(tmp_path, TABLE)["numbers"]
+    from_title = TABLE.split("\n", 2)[2]
+    assert from_title.lstrip().startswith("Name")
+    for pasted in (from_title, f"in the shell:\n{from_title}", from_title.lstrip(), f"{from_title}\n{TABLE}"):
+        got = read(tmp_path, pasted)
+        times = 2 if pasted.count("Self CPU %") == 2 else 1
+        assert (got["kind"], got["numbers"]["kernels"]) == ("torch-profiler-table", 200 * times)
+        assert got["numbers"]["self_device_us"] == times * whole["self_device_us"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "kernel_us"),
+    [("6.000ms        75.00%", 8000.0), (".ms            75.00%", 2000.0), (f"{'9' * 400}ms 75%", 2000.0)],
+)
+def test_times_and_counts_that_are_none_cost_their_cell(tmp_path, odd, kernel_us):
+    damaged = TABLE.replace("6.000ms        75.00%", odd)
+    assert read(tmp_path, damaged)["numbers"]["kernel_us"] == kernel_us
+
+
+def test_a_title_alone_and_a_count_of_other_digits_are_no_rows(tmp_path):
+    title = TABLE.splitlines()[2]
+    assert read(tmp_path, title)["numbers"]["rows"] == 0
+    assert read(tmp_path, f"{title}\n{title}\n")["numbers"]["rows"] == 0
+    superscript = TABLE.replace("60.000us           100", "60.000us           ¹⁰⁰")
+    assert read(tmp_path, superscript)["numbers"]["kernels"] == 100
+
+
+def test_recorded_times_that_are_no_numbers_are_left_out():
+    rows = [{"self_cpu_time_total": value} for value in (3.0, float("nan"), float("inf"), 10**400, "x", [])]
+    assert key_averages.totals(rows)["self_cpu_us"] == 3.0
+
+
+# --- as PowerShell writes them
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8", "utf-8-sig"])
+def test_tables_redirected_on_windows_are_recognised(tmp_path, encoding):
+    stats = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"void k<1>(int, float)",3,6000,2000,100.0\n'
+    domains = "ROCPROFV3 SUMMARY:\n\n| NAME | DOMAIN | CALLS | NS |\n| k | KERNEL_DISPATCH | 3 | 6000 |\n"
+    for text in (TABLE, stats, domains):
+        plain = read(tmp_path, text)
+        assert plain["kind"] != "unknown"
+        (tmp_path / "out.txt").write_bytes(text.replace("\n", "\r\n").encode(encoding))
+        got = readers.answer(tmp_path / "out.txt")
+        assert (got["kind"], got["numbers"]) == (plain["kind"], plain["numbers"])
+
+
 # --- rocprof and rocprofv3
+
+
+@pytest.mark.parametrize("odd", ["nan", "inf", "1e400", "9" * 30, "x", ""])
+def test_durations_that_are_no_numbers_cost_their_line(tmp_path, odd):
+    head = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs","StdDev"\n"a",3,6000,1,1,1,1,1\n'
+    got = read(tmp_path, f'{head}"b",3,{odd},1,1,1,1,1\n')
+    assert (got["numbers"]["kernel_us"], [f["code"] for f in got["findings"]]) == (6.0, ["DAMAGED_LINES"])
+    trace = f'"Kernel_Name","Start_Timestamp","End_Timestamp"\n"a",1000,3000\n"b",5000,{odd}\n"c,9000,9500\n"d\0",9,9\n'
+    got = read(tmp_path, trace)
+    assert (got["numbers"]["kernel_us"], got["numbers"]["kernels"]) == (2.0, 2)
 
 
 def test_kernel_statistics_of_both_tools(tmp_path):

@@ -1,11 +1,14 @@
+# ruff: noqa: E501 (records are as long as they are)
 """`rocmlab read` on measurement records: the cases, and others of the same kinds with other numbers."""
 
 import json
+import math
+import random
 
 import cases
 import pytest
 
-from rocmlab import readers
+from rocmlab import findings, readers, texts
 
 
 def answer(tmp_path, record, name="record.json"):
@@ -106,15 +109,17 @@ def test_right_paths_keep_their_speed(tmp_path):
     assert "flash, math" in found["sentence"]
 
 
-@pytest.mark.parametrize("tokens", [[], [1, 2], None])
-def test_a_path_with_fewer_tokens_has_no_speed(tmp_path, tokens):
+@pytest.mark.parametrize(
+    ("tokens", "code"), [([], "TEXT_NOT_COMPARED"), ([1, 2], "WRONG_TEXT"), (None, "TEXT_NOT_COMPARED")]
+)
+def test_a_path_with_fewer_tokens_has_no_speed(tmp_path, tokens, code):
     short = PATHS | {"gpu_flash": {"token_ids": tokens, "logits_finite": True, "tok_s": 50.0}}
     found = answer(tmp_path, short)
-    assert (found["verdict"], found["numbers"]["flash_tok_s"]) == ("WRONG_TEXT", None)
+    assert (found["verdict"], found["numbers"]["flash_tok_s"]) == (code, None)
 
 
 def test_without_a_reference_nothing_is_called_right(tmp_path):
-    assert answer(tmp_path, {k: v for k, v in PATHS.items() if k != "cpu_float32"})["verdict"] == "NO_REFERENCE_TEXT"
+    assert answer(tmp_path, {k: v for k, v in PATHS.items() if k != "cpu_float32"})["verdict"] == "TEXT_NOT_COMPARED"
 
 
 def test_a_record_with_gaps_is_judged_as_the_page_does(tmp_path):
@@ -175,3 +180,99 @@ def test_every_case_of_single_records(shared):
     assert len(entries) == len(names)
     wrong = {name: cases.differences(shared / "cases" / name, entry) for name, entry in entries.items()}
     assert not {name: found for name, found in wrong.items() if found}
+
+
+# ---- values of odd types: never an exception, never Infinity, never a claim
+
+
+ODD = (
+    *(None, 5, -1, 0, True, "x", [], {}, [None], {"a": None}, {"en": 1}, [1, "x", None, {}]),
+    *(1e308, -1e308, 5e-324, 10**400, math.inf, math.nan),
+)
+SWEEP_ITEMS = [{"batch": b, "decode_step_ms": 10.0 + b} for b in (1, 2, 8)]
+SWEEP_ITEMS.append({"batch": 64, "error": "out of memory", "memory": {"asked_gib": 1.0, "free_gib": 0.5}})
+RECORDS = (
+    GENERATION | {"batch": 2, "row_tokens": [41, 30]},
+    {"schema": "rocmlab-timings-1", "op": "mm", "unit": "ms", "calls": [5.0] * 20 + [9.0] * 10,
+     "sensor": [{"call": 0, "temp_c": 40, "sclk_mhz": 2500}, {"call": 29, "temp_c": 99, "sclk_mhz": 2000}]},
+    {"schema": "rocmlab-timings-2", "op": "mm", "flop": 10**10, "peak_tflops": 20.0, "with_sync": [2.0], "no_sync": [0.01]},
+    {"schema": "rocmlab-speedup-1", "cpu": {"dtype": "float16", "decode_tok_s": 10.0}, "gpu": {"dtype": "float16", "decode_tok_s": 25.0}},
+    {"schema": "rocmlab-result-1", "ms": 1.5, "rate": None, "rate_reason": "no clock"},
+    PATHS,
+    {"schema": "rocmlab-batch-sweep-1", "model": "m", "dtype": "float16", "weight_bytes": 10**9, "peak_gb_s": 200.0, "prompt_tokens": 64,
+     "new_tokens_each": 16, "kv_bytes_a_position": 1000, "kernel_launches_per_step": 300, "items": SWEEP_ITEMS},
+)  # fmt: skip
+
+
+def damaged(value, rng):
+    """Return a record with one value at a random depth replaced."""
+    if isinstance(value, (dict, list)) and value and rng.random() < 0.8:
+        place = rng.choice([key for key in value if key != "schema"] if isinstance(value, dict) else range(len(value)))
+        copy = dict(value) if isinstance(value, dict) else list(value)
+        copy[place] = damaged(value[place], rng)
+        return copy
+    return rng.choice(ODD)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["schema"])
+def test_odd_values_never_raise_and_the_answer_is_valid_json(tmp_path, record):
+    rng = random.Random(record["schema"])
+    for lang in ("en", "zh") * 40:
+        odd = {"schema": record["schema"]}
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            changed = damaged(record | odd, rng)
+            odd = changed | {"schema": record["schema"]} if isinstance(changed, dict) else odd
+        path = tmp_path / "odd.json"
+        path.write_text(json.dumps(odd), encoding="utf-8")
+        found = readers.answer(path, lang)
+        json.dumps(found, allow_nan=False)
+        numbers = found["numbers"]
+        unexplained = [key for key, value in numbers.items() if value is None and not numbers.get(f"{key}_reason")]
+        assert not unexplained, odd
+
+
+def test_a_rate_that_is_no_number_gives_no_ratio_and_says_why(tmp_path):
+    sides = {"cpu": {"dtype": "float16", "decode_tok_s": 10.0}, "gpu": {"dtype": "float16", "decode_tok_s": []}}
+    numbers = answer(tmp_path, {"schema": "rocmlab-speedup-1", **sides})["numbers"]
+    assert (numbers["ratio"], numbers["cpu_tok_s"], numbers["gpu_tok_s"]) == (None, 10.0, None)
+    assert numbers["gpu_tok_s_reason"] and numbers["ratio_reason"]
+    assert (
+        answer(tmp_path, {"schema": "rocmlab-speedup-1", "cpu": sides["cpu"], "gpu": "x"})["numbers"]["ratio"] is None
+    )
+
+
+def test_a_product_beyond_every_float_is_null_in_the_answer_and_in_its_finding(tmp_path):
+    record = {"schema": "rocmlab-timings-2", "flop": 1e308, "peak_tflops": 20.0, "with_sync": [1e-9]}
+    found = answer(tmp_path, record)
+    assert found["numbers"]["peak_pct"] is None and found["numbers"]["peak_pct_reason"]
+    (one,) = found["findings"]
+    assert one["numbers"]["over_peak"] is None or math.isfinite(one["numbers"]["over_peak"])
+    assert "inf" not in one["sentence"].split()
+
+
+def test_a_whole_number_beyond_every_float_is_named(tmp_path):
+    found = answer(tmp_path, {"schema": "rocmlab-generation-1", "new_tokens": 10**400, "t_start_s": 0, "t_end_s": 1})
+    assert (found["verdict"], found["numbers"]["new_tokens"]) == ("NOT_A_NUMBER", None)
+
+
+def test_without_the_cpu_s_tokens_no_path_is_called_right(tmp_path):
+    found = answer(tmp_path, PATHS | {"cpu_float32": 7})
+    assert (found["verdict"], found["status"]) == ("TEXT_NOT_COMPARED", "unknown")
+    assert found["numbers"]["flash_tok_s"] is None and found["numbers"]["flash_tok_s_reason"]
+    broken = PATHS["gpu_flash"] | {"logits_finite": False, "first_nonfinite_step": 2}
+    found = answer(tmp_path, PATHS | {"cpu_float32": 7, "gpu_flash": broken})
+    assert [f["code"] for f in found["findings"]] == ["WRONG_TEXT", "TEXT_NOT_COMPARED"]
+    assert "agrees with the CPU" not in found["sentence"] and "every path" not in found["sentence"]
+    assert answer(tmp_path, {"schema": "rocmlab-greedy-check-1"})["verdict"] == "TEXT_NOT_COMPARED"
+
+
+def test_a_text_of_odd_types_is_judged_without_an_exception():
+    whole = {"prompt_id": "a", "dtype": "float16", "max_abs_logit": 20.0, "gaps_logits": [0.0, 0.01], "model": "m",
+             "cpu_float32": {"token_ids": [1, 2]}, "subject": {"token_ids": [1, 2]}, "first_nonfinite_step": None}  # fmt: skip
+    assert [f["code"] for f in texts.judge_text([whole])] == ["TEXT_RIGHT"]
+    for key in set(whole) - {"prompt_id"}:
+        for odd in ODD:
+            findings.paragraph(texts.judge_text([whole | {key: odd}]))
+    assert texts.wrong_step(whole | {"gaps_logits": [0.0, "x"]}) == 1
+    assert texts.wrong_step(whole | {"gaps_logits": [0.0, 0.0, math.nan]}) == 2
+    assert texts.wrong_step(whole | {"gaps_logits": [0.0, 1e9], "max_abs_logit": 10**400}) == 1

@@ -79,15 +79,49 @@ def test_a_takeaway_without_findings_says_so(shown):
 
 def test_a_table_in_a_notebook_reaches_both_pages(shown, tmp_path):
     caption = {"en": "Speed & size", "zh": "速度与大小"}
-    out = shown(display.show_table, page_case.FRAME, caption)[0]
-    assert "short factual    14.1 (13.9–14.4)  24.9" in out.data["text/plain"]
-    cell = nbformat.v4.new_code_cell("show", id="table", outputs=[as_output(out)])
+    labels = {"prompt": {"en": "question", "zh": "提示词"}}
+    out = shown(display.show_table, page_case.FRAME, caption, labels)
+    assert [one.metadata["rocmlab"]["lang"] for one in out] == ["en", "zh"]
+    assert "short factual    14.1 (13.9–14.4)  24.9" in out[0].data["text/plain"]
+    cell = nbformat.v4.new_code_cell("show", id="table", outputs=[as_output(one) for one in out])
     node = nbformat.v4.new_notebook(cells=[cell])
     facts = outline.read(tmp_path)
     facts.notebooks["03"] = tmp_path / "notebooks" / "03_x.ipynb"
     page = pages.page(facts, "03", node, "zh", "en")
-    assert "<caption>速度与大小</caption>" in page and "Speed" not in page
-    assert "Speed & size\n\n| prompt |" in pages.markdown(facts, "03", node, "en")
+    assert "<caption>速度与大小</caption>" in page and "提示词</th>" in page
+    assert "Speed" not in page and "question" not in page and page.count("<table") == 1
+    assert "<caption>Speed &amp; size</caption>" in pages.page(facts, "03", node, "en", "en")
+    blog = pages.markdown(facts, "03", node, "en")
+    assert "Speed & size\n\n| question |" in blog and "提示词" not in blog
+
+
+@pytest.mark.parametrize(
+    ("absent", "missing", "said"),
+    [
+        ({}, None, ["idle: nothing of this kind was measured in this run.", "idle：本次运行没有测到这一项。"]),
+        (
+            {"idle": {"en": "it was hot", "zh": "太热"}},
+            "the records are gone.",
+            [
+                "idle: nothing of this kind was measured in this run, because it was hot.",
+                "idle：本次运行没有测到这一项，因为太热。",
+            ],
+        ),
+        (
+            {"waits": {"en": "it was hot", "zh": "太热"}},
+            {"en": "no records.", "zh": "没有记录。"},
+            [
+                "idle: nothing of this kind was measured in this run, because no records.",
+                "idle：本次运行没有测到这一项，因为没有记录。",
+            ],
+        ),
+    ],
+)
+def test_a_part_that_is_not_there_says_why_in_each_language(shown, absent, missing, said):
+    part = sections.Section("07", {"en": "?", "zh": "？"}, absent=absent, missing=missing)
+    out = shown(display.show_part, part, "idle")
+    assert [one.data["text/markdown"] for one in out] == said
+    assert [one.metadata["rocmlab"]["lang"] for one in out] == ["en", "zh"]
 
 
 def test_a_figure_keeps_its_words_in_both_languages(shown, tmp_path):

@@ -9,7 +9,7 @@ import tracemaker as make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocmlab import findings, profiler, trace_judge
+from rocmlab import findings, profiler, readers, trace_judge
 from rocmlab.readers import traces
 
 
@@ -280,6 +280,25 @@ def test_a_name_picks_itself_before_names_that_begin_with_it():
     assert metrics["busy_us"] == 10.0
 
 
+@pytest.mark.parametrize("mark", ["decode_step#0", "ProfilerStep#3"])
+def test_a_step_without_length_is_no_window(mark):
+    work = [*make.launched(0, 10, 20, 1), *make.launched(30, 40, 60, 2)]
+    metrics = measured([make.mark(mark, 5, 5), *work])
+    assert (metrics["window"]["mode"], metrics["window"]["dur_us"], metrics["busy_us"]) == ("linked", 60.0, 30.0)
+    assert "busy_in_span_pct" not in metrics["steps"][0]
+    with pytest.raises(readers.WindowError, match="takes no time"):
+        measured([make.mark(mark, 5, 5), *work], f"annotation:{mark}")
+    beside = [make.mark("decode_step#7", 0, 50), make.mark("decode_step#8", 90, 90)]
+    assert measured([*beside, *work])["window"]["dur_us"] == 50.0
+
+
+def test_work_without_length_gives_no_window_and_no_share():
+    metrics = measured([make.mark("decode_step#0", 5, 5), make.kernel(5, 5, 1)], "device")
+    numbers = trace_judge.judge(metrics)[0]
+    assert (metrics["window"], metrics["verdict"], metrics["why"]) == (None, "INCOMPLETE", "NO_WINDOW")
+    assert numbers["busy_pct"] is None and numbers["busy_pct_reason"]
+
+
 # --- the rules of the verdict: every one can come out another way
 
 
@@ -306,6 +325,24 @@ def window(**changed):
 )
 def test_rules_of_the_verdict(changed, verdict):
     assert trace_judge.window_rule(window(**changed)) == verdict
+
+
+@pytest.mark.parametrize(("empty", "verdict"), [(0, "MIXED"), (2, "MIXED"), (3, "INCOMPLETE"), (5, "INCOMPLETE")])
+def test_more_launches_without_kernels_than_with_them_are_a_recording_that_lost_kernels(empty, verdict):
+    work = [event for i in range(2) for event in make.launched(100 * i, 100 * i + 10, 100 * i + 20, i + 1)]
+    lost = [make.call("hipLaunchKernel", 40 + 8 * i, 45 + 8 * i, 90 + i) for i in range(empty)]
+    metrics = measured([make.mark("ProfilerStep#1", 0, 200), *work, *lost])
+    assert metrics["verdict"] == verdict
+    assert metrics["why"] == ("LAUNCHES_WITHOUT_KERNELS" if verdict == "INCOMPLETE" else None)
+
+
+def test_operators_are_not_called_cpu_work_where_no_launch_was_recorded():
+    operators = [make.op("aten::mm", 100 * i, 100 * i + 60) for i in range(8)]
+    kernels = [make.kernel(100 * i + 50, 100 * i + 55, i + 1) for i in range(8)]
+    step = make.mark("decode_step#0", 0, 800)
+    assert "CPU_TENSOR_WORK" not in codes(measured([step, *operators, *kernels]))
+    launch = make.call("hipLaunchKernel", 0, 5, 1)
+    assert "CPU_TENSOR_WORK" in codes(measured([step, *operators, *kernels, launch]))
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,20 @@ def test_a_transcript_tells_why_the_module_is_absent(tmp_path, dmesg, code):
     assert found["verdict"] == code and "windows" not in (found["sentence"] + found["advice"]).lower()
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "modprobe: ERROR: could not insert 'nvidia': Required key not available",
+        "insmod: ERROR: could not insert module ./vboxdrv.ko: Key was rejected by service",
+        "[ 3.1] Loading of unsigned module is rejected\nnvidia: module verification failed: "
+        "signature and/or required key missing",
+    ],
+)
+def test_another_module_that_is_refused_says_nothing_of_amdgpu(tmp_path, refusal):
+    found = answer(tmp_path, f"$ lsmod | grep amdgpu\n$ mokutil --sb-state\nSecureBoot enabled\n{refusal}\n")
+    assert found["verdict"] != "DRIVER_NOT_LOADED_SECURE_BOOT"
+
+
 def test_an_unsigned_module_that_was_loaded_all_the_same_is_no_fault(tmp_path):
     taint = "amdgpu: module verification failed: signature and/or required key missing - tainting kernel\n"
     assert answer(tmp_path, taint + AGENTS)["verdict"] == "OK"
@@ -166,6 +180,67 @@ def test_smi_json_of_three_releases(tmp_path):
     assert found["kind"] == "tool_output" and found["numbers"]["temp_c"] is None and found["numbers"]["temp_c_reason"]
 
 
+@pytest.mark.parametrize(
+    ("document", "gpus"),
+    [
+        ([{"gpu": 0, "asic": {"market_name": "AMD Radeon RX 7700 XT", "target_graphics_version": "gfx1101"}}], 1),
+        ([{"gpu": 0, "usage": {"gfx_activity": "N/A"}, "temperature": "N/A", "power": None, "clock": []}], 1),
+        ({"gpu_data": [{"gpu": 0, "asic": "N/A", "usage": "N/A", "vram": "N/A", "driver": "N/A"}]}, 1),
+        ({"gpu_data": None}, 0),
+        ({"gpu_data": {"gpu": 0}}, 0),
+        ({"card1": {"Device Name": "Radeon RX 6600", "GPU use (%)": "3"}}, 1),
+        ({"card0": None}, 0),
+        ({"card0": "N/A", "card1": {"GPU use (%)": "9"}, "system": "N/A"}, 1),
+    ],
+)
+def test_smi_documents_of_every_form(tmp_path, document, gpus):
+    """Lists, a card that is not the first, and sections that are no sections."""
+    found = answer(tmp_path, json.dumps(document), "smi.json")
+    assert (found["kind"], found["numbers"]["gpus"]) == ("tool_output", gpus)
+    key = "rocm-smi" if "card" in json.dumps(document) else "amd-smi"
+    assert len(tools.judge_output(key, 0, json.dumps(document), "")["parsed"]["gpus"]) == gpus
+
+
+def test_an_answer_that_no_parser_expects_costs_that_answer_only(monkeypatch):
+    def fails(text):
+        raise KeyError(text)
+
+    monkeypatch.setitem(tools.PARSERS, "rocm-smi", fails)
+    found = tools.judge_output("rocm-smi", 0, '{"card0": 7}', "")
+    assert (found["status"], found["parsed"]) == ("error", None) and "card0" in found["said"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "device# {n}\nName: x\n",
+        'checkHipErrors() HIP API error = {n} "x"\n',
+        "device# 0\nName: x\ntotalGlobalMem: {n} GB\n",
+        "gfx1030;gfx1032\nRan {n} tests in 3s\nOK\n",
+        "Number of platforms  {n}\n",
+        "Number of platforms  1\n  Device Name   x\n  Max compute units  {n}\n",
+        "[nodes/1/properties]\ngfx_target_version {n}\n[nodes/{n}/properties]\nx 1\n[nodes/x/properties]\ny 2\n",
+        "GPU: {n}\n    USAGE:\n        GFX_ACTIVITY: {n} %\nGPU: 0\n    USAGE:\n        GFX_ACTIVITY: {n} %\n",
+        "*******\nAgent 1\n*******\n  Name: gfx1032\n  Device Type: GPU\n  Compute Unit: {n}\n  SIMDs per CU: 2\n",
+        "_CudaDeviceProperties(name='x', total_memory={n}MB, multi_processor_count={n})\n",
+    ],
+)
+def test_a_number_of_5000_digits_is_no_number(tmp_path, text):
+    json.dumps(answer(tmp_path, text.replace("{n}", "9" * 5000)), allow_nan=False)
+
+
+def test_device_properties_as_torch_writes_them(tmp_path):
+    line = "- _CudaDeviceProperties(name='AMD Radeon RX 6600', major=10, minor=3, gcnArchName='gfx1032', "
+    line += "total_memory=8176MB, multi_processor_count=14, uuid=x, L2_cache_size=2MB)\n"
+    found = answer(tmp_path, line)
+    assert found["kind"] == "tool_output" and "AMD Radeon RX 6600 (gfx1032)" in found["sentence"]
+    assert found["numbers"]["multiprocessors"] == 14 and found["numbers"]["memory_gib"] == 8176 / 1024
+    cut = answer(tmp_path, line[: line.index("total_memory")] + "\n")
+    assert cut["numbers"]["memory_gib"] is None and "TOOL_OUTPUT_CUT" in [one["code"] for one in cut["findings"]]
+    failed = answer(tmp_path, line + "RuntimeError: HIP error: invalid device function\n")
+    assert failed["kind"] == "message"
+
+
 def test_json_cut_in_the_middle_is_read_as_far_as_it_goes(tmp_path):
     whole = json.dumps({"card0": {"Temperature (Sensor edge) (C)": "30.0", "GPU use (%)": "12", "x": "y"}}, indent=1)
     found = answer(tmp_path, whole[: whole.index('"x"')], "smi.json")
@@ -184,6 +259,11 @@ def test_prose_about_tools_is_no_output(tmp_path):
     )
     text += "missing. ROCm System Management Interface is the long name of rocm-smi; AMD-SMI 26 replaces it.\n"
     assert answer(tmp_path, text)["kind"] == "unknown"
+
+
+def test_a_guide_with_headings_that_quotes_output_is_no_output(tmp_path):
+    text = "# Logs\n\nWhat the tools print:\n\n## rocminfo\n\n```\n" + AGENTS + "```\n"
+    assert answer(tmp_path, text)["kind"] != "tool_output"
 
 
 def test_nvidia_smi():
@@ -225,6 +305,8 @@ def test_hipconfig_of_both_kinds(tmp_path):
     perl = "HIP version  : 5.7.1-0\n\n== hipconfig\nHIP_PATH     : /usr\nHIP_PLATFORM : nvidia\nHIP_COMPILER : nvcc\n"
     new = "HIP version: 7.1.5-ab12\n\n==hipconfig\nHIP_PATH           :/opt/rocm\nHIP_PLATFORM       :amd\n"
     assert hip_tools.hipconfig(new)["platform"] == "amd" and hip_tools.hipconfig(new)["path"] == "/opt/rocm"
+    empty = answer(tmp_path, "HIP version:\nHIP_PLATFORM: amd\n")
+    assert "HIP of unknown version, platform amd" in empty["sentence"] and not empty["numbers"]["complete"]
     assert "HIP_PLATFORM_NVIDIA" in [one["code"] for one in answer(tmp_path, perl)["findings"]]
 
 
@@ -298,7 +380,7 @@ KINDS = (
     "kfd",
     "amdsmi",
 )
-KINDS += ("rocm-agent", "rocm-bootstrap")
+KINDS += ("rocm-agent", "rocm-bootstrap", "torch-device-properties")
 
 
 def test_every_sample_parses_or_is_named_as_cut(shared):
@@ -307,7 +389,7 @@ def test_every_sample_parses_or_is_named_as_cut(shared):
         kind = path.read_text(encoding="utf-8").partition("kind: ")[2].partition(" |")[0]
         if kind.startswith(KINDS):
             read[path.name] = readers.answer(path)
-    assert len(read) == 41
+    assert len(read) == 42
     wrong = [name for name, one in read.items() if one["kind"] != "tool_output"]
     assert wrong == []
     cut = {name for name, one in read.items() if "TOOL_OUTPUT_CUT" in [code["code"] for code in one["findings"]]}

@@ -220,7 +220,39 @@ def test_rocprofv3_is_run_where_it_is_installed(tmp_path, monkeypatch):
     assert (row["status"], row["numbers"]["kernels"], row["libraries"]) == ("OK", 6, {"rocBLAS/Tensile": 6.0})
 
 
+@pytest.mark.skipif(os.name == "nt", reason="rocprofv3 does not exist on Windows, nor do scripts with a #! line")
+@pytest.mark.parametrize("table", ["", '"Name","Calls"', "\\0\\0"])
+def test_a_table_of_rocprofv3_that_holds_nothing_costs_nothing_else(tmp_path, monkeypatch, table):
+    run = results.start("07", str(tmp_path / "run"))
+    script = FAKE[: FAKE.index("(folder /")].format(python=sys.executable)
+    tool = tmp_path / "rocprofv3"
+    tool.write_text(f"{script}(folder / '9_kernel_stats.csv').write_text('{table}')\n", encoding="utf-8")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    plan = {"prompt": "short_factual", "steps": 2, "limit_s": 60}
+    row = rocprofv3.measure(run, "random:tiny", "cuda:0", "float16", **plan)
+    assert row["status"] == "UNREADABLE" and "9_kernel_stats.csv" in row["words"]
+    assert results.rows(run.path, "profiler")[-1]["status"] == "UNREADABLE"
+
+
+def test_a_part_that_is_not_there_says_why_in_both_languages(tmp_path):
+    events = [event for event in make.two_tokens() if event["cat"] in ("cpu_op", "user_annotation")]
+    on_cpu = profiler.section(made_up(tmp_path / "cpu", events, {"clean": [5.0] * 6, "profiled": [6.0]}, "cpu").path)
+    blind = profiler.section(made_up(tmp_path / "gpu", events, {"clean": [5.0] * 6, "profiled": [6.0]}).path)
+    for name in ("idle", "libraries", "kernels", "waits"):
+        assert "ran on the CPU" in on_cpu.absent[name]["en"] and "CPU" in on_cpu.absent[name]["zh"]
+        assert blind.absent[name] == words.both("reason_no_device_events")
+    no_trace = profiler.section(made_up(tmp_path / "none", None, {"clean": [5.0] * 6}).path)
+    assert no_trace.absent["step"] == words.both("reason_no_trace")
+
+
 # --- the notebook
+
+
+def test_the_title_says_question_and_cost_and_the_prose_stands_in_both_languages():
+    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]}
+    assert len(cells["title"].splitlines()) == 3 and cells["title"].splitlines()[2].startswith("Takes ")
+    assert "rarely busy" in cells["why-en"] and "大部分时间闲着" in cells["why-zh"]
 
 
 def test_the_notebook_runs_from_beginning_to_end_on_a_cpu(tmp_path, monkeypatch):

@@ -27,7 +27,9 @@ class Check:
     output depends on row i of the first input only, so rows can be checked, and retried, apart. `waits`: the operator
     has to wait for the device (its shape depends on the data). `library`: the switch that tells library from card,
     "dnn" or "blas". `needs`: "accelerator" or "compiler". `reference` replaces run() for the expected values, and
-    `atol` the tolerance, where an operator is random. `flop`: of the random inputs. `keyword`: run() also gets dtype.
+    `atol` the tolerance, where an operator is random. `keyword`: run() also gets dtype. On an accelerator steady calls
+    are timed on the inputs `timed_on`, repeated `grow` times along their rows, so that not the launch alone is timed;
+    `flop(shapes)` counts the work. `compared`: how many rows of a large result are compared with float64.
     """
 
     name: str
@@ -45,10 +47,12 @@ class Check:
     needs: str | None = None
     reference: Callable[..., Any] | None = None
     atol: float | None = None
-    flop: float | None = None
+    flop: Callable[[list[Any]], float] | None = None
+    timed_on: str = "random"
+    grow: int = 1
+    compared: int = 48
     keyword: bool = False
     timed: bool = True
-    precision: str | None = None  # of the computation where it is not the dtype's: "tf32" is found out, not declared
     limit_s: float | None = None
 
 

@@ -15,7 +15,7 @@ def _language() -> list[Check]:
     make = functools.partial(Check, family="language model")
     heads = normal(1, 16, 64, 128)
     return [
-        make("embedding", run=lambda t, i, w: t.nn.functional.embedding(i, w), inputs=(whole(256, high=32000), normal(32000, 256)), steps=2),
+        make("embedding", run=lambda t, i, w: t.nn.functional.embedding(i, w), inputs=(whole(256, high=16000), normal(16000, 128)), steps=2),
         make("embedding_backward", run=_embedding_backward, inputs=(whole(2048, high=512), normal(512, 128), normal(2048, 128)), steps=8, terms=16),
         make("embedding_bag", run=lambda t, i, w: t.nn.functional.embedding_bag(i, w, mode="sum"), inputs=(whole(64, 16, high=1000), normal(1000, 64)), terms=16, steps=4),
         make("rope", run=_rope, inputs=(heads, normal(64, 64)), grad=True, steps=4),
@@ -23,12 +23,12 @@ def _language() -> list[Check]:
         make("kv_cache_slice", run=_slice_assign, inputs=(normal(1, 8, 512, 128), normal(1, 8, 1, 128))),
         make("kv_cache_cat", run=lambda t, c, x: t.cat([c, x], dim=2), inputs=(normal(1, 8, 512, 128), normal(1, 8, 1, 128))),
         make("repeat_kv", run=lambda t, x: x[:, :, None].expand(1, 8, 4, 128, 64).reshape(1, 32, 128, 64), inputs=(normal(1, 8, 128, 64),)),
-        make("swiglu", run=lambda t, g, u: t.nn.functional.silu(g) * u, inputs=(normal(256, 3072), normal(256, 3072)), grad=True, steps=4),
-        make("softmax", run=lambda t, x: t.softmax(x, -1), inputs=(normal(512, 1024),), terms=1024, grad=True, by_row=True, steps=2, more={"outliers": (outliers(512, 1024),)}),
-        make("softmax_vocabulary", run=lambda t, x: t.softmax(x.float() if x.dtype != t.float64 else x, -1), inputs=(normal(4, 151936, scale=4.0),), terms=151936, steps=16),
-        make("log_softmax", run=lambda t, x: t.log_softmax(x, -1), inputs=(normal(512, 1024),), terms=1024, grad=True, by_row=True, steps=2),
+        make("swiglu", run=lambda t, g, u: t.nn.functional.silu(g) * u, inputs=(normal(64, 3072), normal(64, 3072)), grad=True, steps=4),
+        make("softmax", run=lambda t, x: t.softmax(x, -1), inputs=(normal(256, 1024),), terms=1024, grad=True, by_row=True, steps=2, grow=16, more={"outliers": (outliers(256, 1024),)}),
+        make("softmax_vocabulary", run=lambda t, x: t.softmax(x.float() if x.dtype != t.float64 else x, -1), inputs=(normal(4, 151936, scale=4.0),), terms=151936, steps=2),
+        make("log_softmax", run=lambda t, x: t.log_softmax(x, -1), inputs=(normal(256, 1024),), terms=1024, grad=True, by_row=True, steps=2, grow=16),
         make("causal_softmax", run=_causal_softmax, inputs=(normal(8, 128, 128),), terms=128, grad=True, steps=2),
-        make("logits_processing", run=_logits, inputs=(normal(4, 32000), boolean(4, 32000)), steps=4),
+        make("logits_processing", run=_logits, inputs=(normal(2, 32000), boolean(2, 32000)), steps=4),
     ]  # fmt: skip
 
 
@@ -70,22 +70,22 @@ def _logits(t: Any, x: Any, seen: Any) -> Any:
 
 
 def _attention() -> list[Check]:
-    make = functools.partial(Check, family="attention", terms=64, steps=8, grad=True)
+    make = functools.partial(Check, family="attention", terms=1024, steps=8, grad=True, compared=1)
     small, one = (normal(2, 4, 64, 64),) * 3, (normal(1, 8, 1, 64), normal(1, 8, 256, 64), normal(1, 8, 256, 64))
     grouped = (normal(1, 8, 64, 64), normal(1, 2, 64, 64), normal(1, 2, 64, 64))
     masked = (*small, boolean(64, 64))
     other = {
         "integers": (integers(2, 4, 64, 64), integers(2, 4, 64, 64), integers(2, 4, 64, 64)),
         "outliers": (outliers(2, 4, 64, 64, loud=8.0), normal(2, 4, 64, 64), normal(2, 4, 64, 64)),
-        "large": (normal(2, 16, 2048, 64), normal(2, 16, 2048, 64), normal(2, 16, 2048, 64)),
+        "large": (normal(8, 8, 1024, 64), normal(8, 8, 1024, 64), normal(8, 8, 1024, 64)),
         "large_cpu": (normal(1, 4, 512, 64), normal(1, 4, 512, 64), normal(1, 4, 512, 64)),
     }
     forced = [
-        make(f"sdpa_{name}", run=functools.partial(_forced, backend=backend), inputs=small, dtypes=SIXTEEN if name in ("flash", "cudnn") else ("float32", *SIXTEEN), needs=None if name == "math" else "accelerator", more={"large": other["large"]}, by_row=True)
+        make(f"sdpa_{name}", run=functools.partial(_forced, backend=backend), inputs=small, dtypes=SIXTEEN if name in ("flash", "cudnn") else ("float32", *SIXTEEN), needs=None if name == "math" else "accelerator", more={"large": other["large"]}, by_row=True, timed_on="large", flop=_attended)
         for name, backend in PATHS.items()
     ]  # fmt: skip
     return [
-        make("sdpa", run=_sdpa(), inputs=small, more=other, by_row=True, flop=4.0 * 2 * 4 * 64 * 64 * 64),
+        make("sdpa", run=_sdpa(), inputs=small, more=other, by_row=True, timed_on="large", flop=_attended),
         make("sdpa_causal", run=_sdpa(is_causal=True), inputs=small, by_row=True),
         make("sdpa_mask", run=_masked, inputs=masked),
         make("sdpa_grouped_query", run=_sdpa(is_causal=True, enable_gqa=True), inputs=grouped),
@@ -94,6 +94,11 @@ def _attention() -> list[Check]:
         make("attention_by_hand", run=_eager, inputs=small, by_row=True, more={"outliers": other["outliers"]}),
         make("multihead_attention", run=_multihead, inputs=(normal(2, 32, 64), normal(192, 64, scale=0.125), normal(64, 64, scale=0.125)), steps=6, grad=False, dtypes=SINGLE),
     ]  # fmt: skip
+
+
+def _attended(shapes: list[Any]) -> float:
+    (batch, heads, queries, dim), (_, _, keys, _) = shapes[:2]
+    return 4.0 * batch * heads * queries * keys * dim
 
 
 def _sdpa(**options: Any) -> Any:

@@ -27,23 +27,38 @@ def _gemm() -> list[Check]:
     }
     weight, row = normal(1024, K), normal(1, K)
     return [
-        make("mm", run=lambda t, x, y: x @ y, inputs=square, more=other, by_row=True, flop=2.0 * 256 * K * 512),
-        make("mm_transposed", run=lambda t, x, y: x.t() @ y.t(), inputs=(normal(K, 256), normal(256, K)), flop=2.0 * 256 * K * 256),
-        make("addmm", run=lambda t, b, x, y: t.addmm(b, x, y, beta=0.5, alpha=2.0), inputs=(normal(512), *square), steps=2, flop=2.0 * 256 * K * 512),
-        make("bmm", run=lambda t, x, y: x @ y, inputs=(normal(16, 128, 128), normal(16, 128, 128)), terms=128, by_row=True, more={"integers": (integers(16, 128, 128), integers(16, 128, 128))}, flop=2.0 * 16 * 128**3),
+        make("mm", run=lambda t, x, y: x @ y, inputs=square, terms=4096, more=other, by_row=True, timed_on="large", flop=_product),
+        make("mm_transposed", run=lambda t, x, y: x.t() @ y.t(), inputs=(normal(K, 256), normal(256, K))),
+        make("addmm", run=lambda t, b, x, y: t.addmm(b, x, y, beta=0.5, alpha=2.0), inputs=(normal(512), *square), steps=2),
+        make("bmm", run=lambda t, x, y: x @ y, inputs=(normal(16, 128, 128), normal(16, 128, 128)), terms=128, by_row=True, more={"integers": (integers(16, 128, 128), integers(16, 128, 128))}),
         make("baddbmm", run=lambda t, b, x, y: t.baddbmm(b, x, y), inputs=(normal(16, 128, 128), normal(16, 128, 64), normal(16, 64, 128)), terms=64, steps=2),
-        make("linear", run=_linear, inputs=(normal(128, K), weight, normal(1024)), steps=2, by_row=True, flop=2.0 * 128 * K * 1024),
-        make("linear_one_row", run=_linear, inputs=(row, weight), flop=2.0 * K * 1024, more={"integers": (integers(1, K), integers(1024, K)), "outliers": (outliers(1, K), weight)}),
-        make("linear_vocabulary", run=_linear, inputs=(normal(1, 512), normal(32003, 512)), terms=512, grad=False, flop=2.0 * 512 * 32003),
+        make("linear", run=_linear, inputs=(normal(128, K), weight, normal(1024)), steps=2, by_row=True, flop=_rows_by_weight),
+        make("linear_one_row", run=_linear, inputs=(row, weight), flop=_rows_by_weight, more={"integers": (integers(1, K), integers(1024, K)), "outliers": (outliers(1, K), weight)}),
+        make("linear_vocabulary", run=_linear, inputs=(normal(1, 256), normal(32003, 256)), terms=256, grad=False, flop=_rows_by_weight),
         make("linear_odd_shape", run=_linear, inputs=(normal(37, 1001), normal(333, 1001), normal(333)), steps=2, by_row=True, more={"integers": (integers(37, 1001), integers(333, 1001), integers(333))}),
         make("linear_few_columns", run=_linear, inputs=(normal(1000, 7), normal(3, 7)), terms=7),
         make("einsum", run=lambda t, x, y: t.einsum("bhqd,bhkd->bhqk", x, y), inputs=(normal(2, 8, 64, 64), normal(2, 8, 96, 64)), terms=64),
         make("matmul_broadcast", run=lambda t, x, y: t.matmul(x, y), inputs=(normal(4, 8, 32, 64), normal(64, 48)), terms=64),
-        make("matrix_vector", run=lambda t, x, y: x.mv(y), inputs=(normal(2048, K), normal(K)), by_row=True, flop=2.0 * 2048 * K),
+        make("matrix_vector", run=lambda t, x, y: x.mv(y), inputs=(normal(2048, K), normal(K)), by_row=True),
         make("outer", run=lambda t, x, y: t.outer(x, y), inputs=(normal(1024), normal(1024)), terms=1),
-        make("mm_tall", run=_tall, reference=_tall_reference, inputs=(normal(1024, 256), normal(256, 128)), terms=256, grad=False, by_row=False),
+        make("mm_tall", run=_tall, reference=_tall_reference, inputs=(normal(1024, 128), normal(128, 64)), terms=128, grad=False, by_row=False),
         make("mm_empty_and_ones", run=_edges, inputs=(normal(1, 1),), terms=1, grad=False),
     ]  # fmt: skip
+
+
+def _product(shapes: list[Any]) -> float:
+    (m, k), (_, n) = shapes[:2]
+    return 2.0 * m * k * n
+
+
+def _rows_by_weight(shapes: list[Any]) -> float:
+    (m, k), (n, _) = shapes[:2]
+    return 2.0 * m * k * n
+
+
+def _same_size_convolution(shapes: list[Any]) -> float:
+    (batch, _, height, width), (out, inward, high, wide) = shapes[:2]
+    return 2.0 * batch * height * width * out * inward * high * wide
 
 
 def _linear(t: Any, *given: Any) -> Any:
@@ -73,16 +88,15 @@ def _convolution() -> list[Check]:
     make = functools.partial(Check, family="convolution", library="dnn", grad=True, steps=2)
     image = normal(4, 32, 28, 28)
     kernel = normal(64, 32, 3, 3)
-    flop = 2.0 * 4 * 64 * 28 * 28 * 32 * 9
     other = {
         "integers": (integers(4, 32, 28, 28), integers(64, 32, 3, 3)),
         "outliers": (outliers(2, 32, 28, 28), kernel),
-        "large": (normal(16, 64, 112, 112), normal(128, 64, 3, 3)),
+        "large": (normal(8, 64, 112, 112), normal(128, 64, 3, 3)),
         "large_cpu": (normal(4, 32, 56, 56), normal(32, 32, 3, 3)),
     }
     conv = functools.partial(make, run=_conv2d(padding=1), inputs=(image, kernel), terms=288)
     return [
-        conv("conv2d_3x3", more=other, by_row=True, flop=flop),
+        conv("conv2d_3x3", more=other, by_row=True, timed_on="large", compared=2, terms=576, flop=_same_size_convolution),
         conv("conv2d_1x1", run=_conv2d(), inputs=(image, normal(64, 32, 1, 1), normal(64)), terms=32, by_row=True),
         conv("conv2d_stride", run=_conv2d(stride=2, padding=3), inputs=(normal(2, 3, 64, 64), normal(32, 3, 7, 7)), terms=147),
         conv("conv2d_depthwise", run=_conv2d(padding=1, groups=32), inputs=(image, normal(32, 1, 3, 3)), terms=9),
@@ -105,7 +119,7 @@ def _channels_last(t: Any, x: Any, w: Any) -> Any:
 
 
 def _pooling() -> list[Check]:
-    make = functools.partial(Check, family="pooling", inputs=(normal(4, 32, 56, 56),), grad=True)
+    make = functools.partial(Check, family="pooling", inputs=(normal(4, 32, 56, 56),), grad=True, grow=4)
     return [
         make("max_pool2d", run=lambda t, x: t.nn.functional.max_pool2d(x, 3, 2, 1), library="dnn"),
         make("avg_pool2d", run=lambda t, x: t.nn.functional.avg_pool2d(x, 2), terms=4, library="dnn", steps=2),
@@ -116,14 +130,14 @@ def _pooling() -> list[Check]:
 
 
 def _normalisation() -> list[Check]:
-    make = functools.partial(Check, family="normalisation", grad=True, terms=4096, steps=2)
-    image, affine = normal(8, 32, 28, 28), (normal(32), normal(32))
-    text = (normal(256, 1024), normal(1024), normal(1024))
+    make = functools.partial(Check, family="normalisation", grad=True, terms=4096, steps=2, grow=16)
+    image, affine = normal(4, 32, 28, 28), (normal(32), normal(32))
+    text = (normal(128, 1024), normal(1024), normal(1024))
     batch = functools.partial(make, library="dnn", inputs=(image, *affine))
     return [
-        batch("batch_norm_training", run=_batch_norm_training, more={"outliers": (outliers(8, 32, 28, 28), *affine)}),
+        batch("batch_norm_training", run=_batch_norm_training, more={"outliers": (outliers(4, 32, 28, 28), *affine)}),
         batch("batch_norm_inference", run=_batch_norm_inference),
-        make("layer_norm", run=lambda t, x, w, b: t.nn.functional.layer_norm(x, (1024,), w, b), inputs=text, more={"outliers": (outliers(256, 1024), normal(1024), normal(1024))}, by_row=True),
+        make("layer_norm", run=lambda t, x, w, b: t.nn.functional.layer_norm(x, (1024,), w, b), inputs=text, more={"outliers": (outliers(128, 1024), normal(1024), normal(1024))}, by_row=True),
         make("rms_norm", run=lambda t, x, w: t.nn.functional.rms_norm(x, (1024,), w, 1e-6), inputs=text[:2], by_row=True, steps=3),
         make("rms_norm_by_hand", run=_rms_norm, inputs=text[:2], by_row=True, steps=3),
         make("group_norm", run=lambda t, x, w, b: t.nn.functional.group_norm(x, 8, w, b), inputs=(image, *affine)),

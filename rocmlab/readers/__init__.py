@@ -10,12 +10,13 @@ import codecs
 import functools
 import importlib
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocmlab import findings
-from rocmlab.findings import Finding
+from rocmlab import findings, words
+from rocmlab.findings import Finding, finding
 
 # In the order in which they are asked; each has recognise() and read(). Cheap and certain ones first.
 MODULES = (
@@ -29,10 +30,16 @@ MODULES = (
     "applications",
     "records",
     "logs",
+    "timers",
+    "kernel_names",
     "unknown",
 )
 
 HEAD_BYTES = 1 << 16
+
+
+class WindowError(ValueError):
+    """The window asked for is none, or is not in this trace: an error of the question, not of the file."""
 
 
 @dataclass
@@ -92,7 +99,9 @@ def decode(data: bytes) -> str:
     """Decode text as tools really write it: UTF-8, UTF-16 with a mark (PowerShell), else GBK; never raises."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")
-    for encoding in ("utf-8-sig", "gbk"):
+    if data.startswith(codecs.BOM_UTF8):
+        return data.decode("utf-8-sig", errors="replace")
+    for encoding in ("utf-8", "gbk"):
         try:
             return data.decode(encoding)
         except UnicodeDecodeError:
@@ -103,24 +112,45 @@ def decode(data: bytes) -> str:
 def read(path: Path, window: str = "auto") -> Reading:
     """Read one file or run folder, a trace in the window asked for. Damaged content never raises.
 
-    Raises OSError when it cannot be opened, ValueError when the window is none or not in this trace.
+    A reader that fails gives a Reading of kind unknown that says so, so that one file never stops the others. Raises
+    OSError when the file cannot be opened, WindowError when the window is none or not in this trace.
     """
     evidence = Evidence(path, window)
+    if not path.is_dir():
+        evidence.head  # noqa: B018 (a file that cannot be opened is no reader's fault)
     for name in MODULES:
         module = importlib.import_module(f"rocmlab.readers.{name}")
-        if module.recognise(evidence):
-            return module.read(evidence)
+        try:
+            if module.recognise(evidence):
+                return module.read(evidence)
+        except WindowError:
+            raise
+        except Exception as error:  # whatever a damaged file makes a reader do
+            return failed(path.name, words.both(f"looks_{name}"), error)
     raise AssertionError("the reader of unknown content recognises everything")
+
+
+def failed(file: str, looks: str | dict[str, str], error: Exception) -> Reading:
+    """Return the reading of a file that one of the readers took, and then could not read."""
+    said = f"{type(error).__name__}: {str(error)[:200]}".removesuffix(": ")
+    return Reading("unknown", findings=[finding("READER_FAILED", file=file, looks=looks, error=said)])
 
 
 def answer(path: Path, lang: str = "en", window: str = "auto") -> dict[str, Any]:
     """Return `{file, schema, kind, verdict, status, sentence, numbers, advice, findings}` for one file."""
     reading = read(path, window)
+    try:
+        return _said(path, reading, lang)
+    except Exception as error:  # a sentence lacks a number, or cannot hold one of its type
+        return _said(path, failed(path.name, reading.kind, error), lang)
+
+
+def _said(path: Path, reading: Reading, lang: str) -> dict[str, Any]:
     ordered = findings.worst_first(reading.findings)
     code, status = findings.verdict(ordered)
     spoken = ([reading.headline] if reading.headline else []) + ordered
     sentence, advice = findings.paragraph(spoken, lang)
-    return {
+    answered = {
         "file": path.name,
         "schema": reading.schema,
         "kind": reading.kind,
@@ -132,3 +162,18 @@ def answer(path: Path, lang: str = "en", window: str = "auto") -> dict[str, Any]
         "findings": [findings.say(one, lang) for one in ordered],
         **reading.extra,
     }
+    return _finite(answered)
+
+
+def _finite(value: Any) -> Any:
+    """Return the same without NaN and Infinity, which JSON does not know: null, in an object with its reason."""
+    if isinstance(value, dict):
+        odd = {f"{key}_reason": "not a finite number" for key, item in value.items() if _is_odd(item)}
+        return {key: _finite(item) for key, item in value.items()} | odd
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if _is_odd(value) else value
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -19,13 +19,19 @@ MARKS = (
     "no kernel image", "Cannot find CO", "NoBinaryForGpu", "for ISA: amdgcn", "emory access fault", "HSA_STATUS_ERROR",
     "hsa_init", "launch bounds", "illegal memory access", "not implemented for", "expandable_segments not supported",
     "miopenStatus", "rocblas_status", "HIPBLAS_STATUS", "CUBLAS_STATUS", "amdgpu", "amdhip64", "0xc0000005",
-    "Access Violation", "rel err",
+    "Access Violation", "rel err", "HW Exception by GPU", "cudaError", "CUDA_ERROR",
 )  # fmt: skip
 
 SIZE = r"([\d.]+) ?(bytes|KiB|MiB|GiB|TiB|KB|MB|GB)"
 GIB = {"bytes": 2**-30, "KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0, "TiB": 2.0**10}
 GIB |= {"KB": 2**-20, "MB": 2**-10, "GB": 1.0}
-OUT_OF_MEMORY = re.compile(rf"(?:(HIP|CUDA) out of memory\.|OutOfMemoryError:?).*?Tried to allocate {SIZE}")
+OUT_OF_MEMORY = re.compile(rf"(?:(?:HIP|CUDA) out of memory\.|OutOfMemoryError:?).*?Tried to allocate {SIZE}")
+BARE_OUT_OF_MEMORY = re.compile(
+    r"(?:HIP|CUDA) error: (?:out of memory|hipErrorOutOfMemory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY)"
+)
+# Whose message it is; the next step differs. torch for ROCm writes HIP wherever torch for CUDA writes CUDA.
+CUDA = re.compile(r"CUDA (?:out of memory|error)|cudaError|CUDA_ERROR")
+HIP = re.compile(r"HIP (?:out of memory|error|warning)|hipError|HSA_STATUS|by GPU node|launch bounds")
 PARTS = {
     "total_gib": re.compile(rf"total capacity of {SIZE}|{SIZE} total capacity"),
     "free_gib": re.compile(rf"(?:of which )?{SIZE} (?:is )?free"),
@@ -55,9 +61,11 @@ TARGET = re.compile(rf"amdgcn-amd-amdhsa--({GFX})(?: - \[(Found|Not Found)\])?")
 FAULT = re.compile(
     r"(Memory access fault by GPU node-\d+.*?(?:Reason: [^.]*|$)|HSA_STATUS_ERROR\w*(?:: [^.]*\.)? *(?:code: 0x\w+)?"
     r"|[^:]*an illegal memory access was encountered|Launch params \([^)]*\) are larger than launch bounds \(\d+\)"
-    r"|hipErrorLaunchFailure|hipErrorIllegalAddress|unspecified launch failure)"
+    r"|hipErrorLaunchFailure|hipErrorIllegalAddress|unspecified launch failure"
+    r"|cudaErrorLaunchFailure|cudaErrorIllegalAddress|CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED))"
 )
 HSA_INIT = re.compile(r"hsa_init\(?\)?\W+(?:failed)?\W*(?:->|with|:)?\s*(?:error )?(\d+|0x[0-9a-fA-F]+)?(.*)$")
+HARDWARE = re.compile(r"(HW Exception by GPU node-\d+).*?reason ?: ?(.*\S)")
 DRIVER_HANG = re.compile(
     r"(ring \S+ timeout|GPU reset begin|MES failed to respon\w+|MES might be in unrecoverable|IP block:\S+ is hung)"
 )
@@ -65,7 +73,7 @@ DRIVER_FAULT = re.compile(r"(\[\w+\] page fault)")
 NOT_IMPLEMENTED = re.compile(r"[\"'](\w+)[\"'] not implemented for [\"'](\w+)[\"']")
 STATUS = re.compile(r"\b((?:miopenStatus|rocblas_status_|HIPBLAS_STATUS_|CUBLAS_STATUS_)\w+)")
 GOOD_STATUS = {"miopenStatusSuccess", "rocblas_status_success", "HIPBLAS_STATUS_SUCCESS", "CUBLAS_STATUS_SUCCESS"}
-OTHER_ERROR = re.compile(r"(?:HIP|CUDA) error: (.+?)\s*$")
+OTHER_ERROR = re.compile(r"(HIP|CUDA) error: (.+?)\s*$")
 NUMERIC = re.compile(r"(\w*gemm[^:]*).*max abs err ([\d.eE+-]+)\s+max rel err ([\d.eE+-]+)")
 CRASHED_DLL = re.compile(r"(amdhip64\w*\.dll|librocdxg\S*|amdcomgr\w*\.dll)", re.IGNORECASE)
 
@@ -86,10 +94,10 @@ class Parser:
         return "message" if after != before else ""
 
     def _memory(self, text: str, line: int) -> bool:
-        match = OUT_OF_MEMORY.search(text)
-        if match is None:
+        whole = OUT_OF_MEMORY.search(text)
+        if not whole and not BARE_OUT_OF_MEMORY.search(text):
             return False
-        self.log.sign("out_of_memory", line, backend=match[1] or "", **sizes(text))
+        self.log.sign("out_of_memory", line, "" if whole else "bare", backend=backend(text), **sizes(text))
         return True
 
     def _attention(self, text: str, line: int) -> bool:
@@ -108,24 +116,29 @@ class Parser:
     def _kernels(self, text: str, line: int) -> bool:
         target = TARGET.search(text)
         if target and target[2] != "Found" and ("for ISA" in text or target[2]):
-            self.log.sign("no_code_object", line, target[1], arch=target[1])
+            self.log.sign("no_code_object", line, target[1], arch=target[1], backend="HIP")
             return True
         if NO_KERNEL.search(text):
-            self.log.sign("no_code_object", line, "", arch="")
+            self.log.sign("no_code_object", line, "", arch="", backend=backend(text))
             return True
         return bool(target)
 
     def _faults(self, text: str, line: int) -> bool:
-        if (
-            "hsa_init" in text
-            or "HSA_STATUS_ERROR_OUT_OF_RESOURCES" in text
-            or "HSA_STATUS_ERROR_NOT_INITIALIZED" in text
-        ):
-            if match := HSA_INIT.search(text):
-                self.log.sign("hsa_init", line, code=match[1] or "", text=text.strip()[:200])
+        if match := HSA_INIT.search(text):
+            self.log.sign("hsa_init", line, code=match[1] or "", text=text.strip()[:200])
+            return True
+        if "HSA_STATUS_ERROR_NOT_INITIALIZED" in text:
+            if not self.log.named("hsa_init"):  # else only the consequence of what was said before
+                self.log.sign("hsa_init", line, code="", text=text.strip()[:200])
+            return True
+        if match := HARDWARE.search(text):
+            said = f"{match[1]}: {match[2][:100]}"
+            self.log.sign("gpu_hang", line, said, text=said)
             return True
         if match := FAULT.search(text):
-            self.log.sign("gpu_fault", line, match[1][:40], text=match[1].strip()[:200])
+            kind = "resources" if "HSA_STATUS_ERROR_OUT_OF_RESOURCES" in text else ""
+            said = match[1].strip()[:200]
+            self.log.sign("gpu_fault", line, match[1][:40], text=said, kind=kind, backend=backend(text))
             return True
         return False
 
@@ -135,7 +148,7 @@ class Parser:
                 self.log.sign("gpu_hang", line, match[1], text=match[1])
                 return True
             if match := DRIVER_FAULT.search(text):
-                self.log.sign("gpu_fault", line, "page fault", text="amdgpu: " + match[1])
+                self.log.sign("gpu_fault", line, "page fault", text="amdgpu: " + match[1], kind="", backend="HIP")
                 return True
             return "amdgpu:" in text
         if match := CRASHED_DLL.search(text):
@@ -159,10 +172,15 @@ class Parser:
                 "numeric", line, match[1], what=match[1].strip(), abs_err=_number(match[2]), rel_err=_number(match[3])
             )
         elif match := OTHER_ERROR.search(text):
-            log.sign("library_error", line, f"HIP {match[1][:200]}", library="HIP", text=match[1][:200])
+            log.sign("library_error", line, f"{match[1]} {match[2][:200]}", library=match[1], text=match[2][:200])
         else:
             return False
         return True
+
+
+def backend(text: str) -> str:
+    """Return "CUDA" or "HIP", whichever a message names, "" when it names none."""
+    return "CUDA" if CUDA.search(text) else "HIP" if HIP.search(text) else ""
 
 
 def sizes(text: str) -> dict[str, Any]:

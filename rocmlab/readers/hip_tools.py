@@ -26,7 +26,7 @@ def hipinfo(text: str) -> dict[str, Any]:
     """
     blocks: list[dict[str, Any]] = []
     for line in text.splitlines():
-        start = re.match(r"^device#\s+(\d+)\s*$", line)
+        start = re.match(r"^device#\s+(\d{1,9})\s*$", line)
         field = re.match(r"^([\w.]+):\s+(.*?)\s*$", line)
         if start:
             blocks.append({"index": int(start.group(1)), **dict.fromkeys(KEPT.values())})
@@ -35,7 +35,7 @@ def hipinfo(text: str) -> dict[str, Any]:
             blocks[-1][name] = field.group(2) if name in ("name", "arch") else _number(field.group(2))
     for block in blocks:
         block["bus_bits"] = block["bus_bits"] or None
-    error = re.search(r'HIP API error = 0*(\d+) "([^"]*)"|hipGetDeviceCount\w* *(?:=>|:) *err=(\d+)', text)
+    error = re.search(r'HIP API error = 0*(\d{1,9}) "([^"]*)"|hipGetDeviceCount\w* *(?:=>|:) *err=(\d{1,9})\b', text)
     code = int(error.group(1) or error.group(3)) if error else None
     whole = (
         bool(blocks) and all(block["arch"] for block in blocks) and not re.search(r"^\.\.\.\s*$", text, re.MULTILINE)
@@ -49,14 +49,14 @@ def hipinfo(text: str) -> dict[str, Any]:
 
 
 def _number(value: str) -> float | None:
-    match = re.match(r"-?\d+(?:\.\d+)?", value)
+    match = re.match(r"-?\d{1,18}(?!\d)(?:\.\d+)?", value)
     return float(match.group()) if match else None
 
 
 def hipconfig(text: str) -> dict[str, Any]:
     """Return `{version, platform, compiler, runtime, path, clang}` of the Perl and of the compiled hipconfig."""
     fields = dict(re.findall(r"^([A-Z_]+)[ \t]*:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
-    version = re.search(r"^HIP version\s*:\s*(\S+)", text, re.MULTILINE)
+    version = re.search(r"^HIP version[ \t]*:[ \t]*(\S+)", text, re.MULTILINE)
     clang = re.search(r"clang version (\S+)", text)
     return {
         "version": version.group(1) if version else None,
@@ -72,7 +72,7 @@ def rocm_sdk(text: str) -> dict[str, Any]:
     """Return `{targets, test_ok, tests, packages}` of `rocm-sdk version|targets|test` and `pip freeze`."""
     targets = re.search(r"^(gfx\w+(?:;[\w.]+)*;?(?:\.\.\.)?)\s*$", text, re.MULTILINE)
     listed = [one for one in (targets.group(1).split(";") if targets else []) if one.startswith("gfx")]
-    ran = re.search(r"^Ran (\d+) tests? in", text, re.MULTILINE)
+    ran = re.search(r"^Ran (\d{1,9}) tests? in", text, re.MULTILINE)
     ok = None if not ran else bool(re.search(r"^OK\b", text, re.MULTILINE)) and "FAILED" not in text
     version = re.search(r"^(\d+\.\d+[\w.+]*)\s*$", text, re.MULTILINE)
     packages = dict(re.findall(r"^((?:rocm|amd-torch)[\w-]*)==(\S+)\s*$", text, re.MULTILINE))

@@ -23,7 +23,7 @@ COMPUTE = re.compile(r"computeType=(\w+)")
 ALGO = re.compile(r"algo=\[algoId=(\d+)(?: tile=(?:MATMUL_TILE_)?(\w+))?(?: stages=(?:MATMUL_STAGES_)?(\w+))?([^\]]*)")
 SPLIT = re.compile(r"numSplitsK=(\d+)")
 NO_PATHS = re.compile(rf"No paths matched (\S+?)\.? Make sure|Enum not found! ({GFX})")
-MATMUL = re.compile(r"(?:rocblaslt_matmul\w*|cublasLt(\w*)Matmul)$")
+MATMUL = re.compile(r"(?:rocblaslt_matmul(?!_(?:desc|algo|preference))\w*|hipblasLtMatmul|cublasLt(\w*)Matmul)$")
 LIBRARIES = {"HIPBLASLT": "hipBLASLt", "cublasLt": "cuBLASLt"}
 
 
@@ -33,7 +33,7 @@ class Parser:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.held: tuple[str, str, str, int] | None = None
-        self.api: dict[str, tuple[int, int]] = {}
+        self.api: dict[tuple[str, str], tuple[int, int]] = {}  # (library, function): (calls, first line)
 
     def feed(self, text: str, line: int) -> str:
         """Return "known", "damaged", or "" for a line of another library."""
@@ -74,9 +74,10 @@ class Parser:
     def close(self) -> bool:
         """Finish; return True when the last record was cut."""
         damaged = self._release()
-        for library, (count, line) in self.api.items():
-            if not any(c.library == library and c.kind == "gemm" for c, _ in self.log.calls):
-                self.log.add(Call(library, "matmul", "gemm"), line, "api", count)
+        shown = {c.library for c, _ in self.log.calls if c.kind == "gemm"}
+        for (library, function), (count, line) in self.api.items():
+            if library not in shown:  # the public function calls the inner one: two forms of one product
+                self.log.add(Call(library, "matmul", "gemm"), line, f"api {function}", count)
         return damaged
 
     def _record(self, match: re.Match[str], line: int) -> str:
@@ -95,8 +96,8 @@ class Parser:
             elif not self.log.inner(call):
                 self.log.add(call, line, "trace")
         elif level.lower() == "api":
-            count, first = self.api.get(name, (0, line))
-            self.api[name] = (count + 1, first)
+            count, first = self.api.get((name, function), (0, line))
+            self.api[(name, function)] = (count + 1, first)
         return "known"
 
     def _release(self) -> bool:

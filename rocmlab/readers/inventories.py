@@ -8,16 +8,16 @@ from typing import Any
 CLINFO = {
     "name": r"(?:^  Device Name\s{2,}|^  Name:\s+)(\S.*?)\s*$",
     "board": r"(?:Device Board Name \(AMD\)|Board name:)\s+(\S.*?)\s*$",
-    "compute_units": r"Max compute units:?\s+(\d+)",
-    "clock_mhz": r"Max clock frequency:?\s+(\d+)",
-    "memory_bytes": r"Global memory size:?\s+(\d+)",
+    "compute_units": r"Max compute units:?\s+(\d{1,18})\b",
+    "clock_mhz": r"Max clock frequency:?\s+(\d{1,18})\b",
+    "memory_bytes": r"Global memory size:?\s+(\d{1,18})\b",
     "driver": r"Driver [Vv]ersion:?\s+(\S.*?)\s*$",
 }
 
 
 def clinfo(text: str) -> dict[str, Any]:
     """Return `{platforms, devices}`; on RDNA `compute_units` are work-group processors, half of the CUs."""
-    platforms = re.search(r"Number of platforms:?\s+(\d+)", text)
+    platforms = re.search(r"Number of platforms:?\s+(\d{1,9})\b", text)
     # A device starts at its type or name line after "Number of devices".
     parts = re.split(r"^  (?=Device Name\s{2,}|Device Type:\s+CL_)", text, flags=re.MULTILINE)[1:]
     return {"platforms": int(platforms.group(1)) if platforms else None, "devices": [_cl_device(p) for p in parts]}
@@ -69,16 +69,39 @@ def _models(text: str) -> list[dict[str, str | None]]:
     return found
 
 
+def device_properties(text: str) -> list[dict[str, Any]]:
+    """Return the devices in `_CudaDeviceProperties(name='...', ...)` lines, as torch writes them on every build.
+
+    Rows: name, arch (None for a CUDA device), memory_mib (what torch calls MB is 2^20 bytes), multiprocessors (on RDNA
+    work-group processors, half of the CUs), whole (the line was not cut).
+    """
+    found = []
+    for body in re.findall(r"_CudaDeviceProperties\((name=[^\n]*)", text):
+        name, arch = re.search(r"name='([^'\n]*)'", body), re.search(r"gcnArchName='(gfx[\w:+-]+)'", body)
+        memory = re.search(r"total_memory=(\d{1,12})MB", body)
+        units = re.search(r"multi_processor_count=(\d{1,9})\b", body)
+        found.append(
+            {
+                "name": name and name[1],
+                "arch": arch and arch[1],
+                "memory_mib": int(memory[1]) if memory else None,
+                "multiprocessors": int(units[1]) if units else None,
+                "whole": body.rstrip().endswith(")"),
+            }
+        )
+    return found
+
+
 def kfd_properties(text: str) -> dict[str, int]:
     """Return the numbers of one `properties` file of the KFD topology."""
-    return {key: int(value) for key, value in re.findall(r"^(\w+) (\d+)\s*$", text, re.MULTILINE)}
+    return {key: int(value) for key, value in re.findall(r"^(\w+) (\d{1,20})\s*$", text, re.MULTILINE)}
 
 
 def kfd_dump(text: str) -> list[dict[str, int]]:
     """Return the nodes of a dump with `[nodes/N/properties]` lines, each with its memory added as `memory_bytes`."""
     nodes: dict[int, dict[str, int]] = {}
-    for place, body in re.findall(r"^\[nodes/(\S+?)\]\n((?:(?!\[).*\n?)*)", text, re.MULTILINE):
-        index, _, rest = place.partition("/")
+    parts = re.findall(r"^\[nodes/(\d{1,9})/(\S+?)\]\n((?:(?!\[).*\n?)*)", text, re.MULTILINE)
+    for index, rest, body in parts:
         found = kfd_properties(body)
         node = nodes.setdefault(int(index), {})
         if rest.startswith("mem_banks"):

@@ -12,18 +12,19 @@ from typing import Any
 from rocmlab import kernel_table
 from rocmlab.findings import finding
 from rocmlab.kernel_table import Row
-from rocmlab.readers import Evidence, Reading
+from rocmlab.readers import Evidence, Reading, decode
 
 SCHEMA = "rocmlab-key-averages-1"
 UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 VALUE = re.compile(r"^(-?[\d.]+)(ns|us|ms|s)$")
+LARGEST_US = 1e15  # thirty years; a larger time, or one that is not a number, is damage
 NO_TOTAL = "neither a total nor a time of this kind is there"
 TITLE = re.compile(r"^ *Name +Self CPU %", re.MULTILINE)
 TOTAL = re.compile(r"^Self (CPU|CUDA|Device|PrivateUse1|XPU) time total: *([\d.]+(?:ns|us|ms|s))", re.MULTILINE)
 # A row whose header was cut off: a name and the ten columns of a table without shapes and memory.
 PERCENT, TIME = r" +-?[\d.]+%", r" +-?[\d.]+(?:ns|us|ms|s)"
 ROW = re.compile(
-    rf"^ *(\S.*?){PERCENT}({TIME}){PERCENT}{TIME}{TIME}({TIME}){PERCENT}{TIME}{TIME} +(\d+) *$", re.MULTILINE
+    rf"^ *(\S.*?){PERCENT}({TIME}){PERCENT}{TIME}{TIME}({TIME}){PERCENT}{TIME}{TIME} +([0-9]{{1,15}}) *$", re.MULTILINE
 )
 
 
@@ -53,7 +54,7 @@ def _is_device(row: Any) -> bool:
 
 def _sum(rows: list[Any], names: tuple[str, ...]) -> float | None:
     values = [next((v for name in names if (v := _value(row, name)) is not None), None) for row in rows]
-    known = [float(value) for value in values if isinstance(value, (int, float))]
+    known = [float(value) for value in values if isinstance(value, (int, float)) and abs(value) < LARGEST_US]
     return round(sum(known), 3) if known else None
 
 
@@ -62,7 +63,7 @@ def recognise(evidence: Evidence) -> bool:
     head = evidence.head
     if head.lstrip()[:1] == b"{":
         return SCHEMA.encode() in head and evidence.schema == SCHEMA
-    text = head.decode("utf-8", errors="replace")
+    text = decode(head).replace("\r", "")
     return bool(TITLE.search(text) or TOTAL.search(text) or len(ROW.findall(text)) > 1)
 
 
@@ -103,31 +104,35 @@ def _printed(text: str, names: tuple[str, ...]) -> float | None:
 
 def _us(value: str) -> float | None:
     match = VALUE.match(value.strip())
-    return float(match[1]) * UNITS[match[2]] if match and match[1].count(".") < 2 else None
+    if not match or not re.fullmatch(r"-?\d+(\.\d*)?|-?\.\d+", match[1]):
+        return None
+    us = float(match[1]) * UNITS[match[2]]
+    return us if abs(us) < LARGEST_US else None
 
 
 def _tables(text: str) -> list[list[Row]]:
-    """Return the rows of each table, cut at the columns of its ruler; without a ruler, rows of the usual form."""
+    """Return the rows of each table, cut at the columns of its ruler; without a title, rows of the usual form."""
     lines = text.split("\n")
     titles = [number for number, line in enumerate(lines) if TITLE.match(line)]
     if not titles:
         return [[_row(name, calls, cpu, device) for name, cpu, device, calls in ROW.findall(text)]]
-    return [_ruled(lines[begin - 1 : end]) for begin, end in zip(titles, [*titles[1:], len(lines)], strict=True)]
+    return [_ruled(lines[begin:end]) for begin, end in zip(titles, [*titles[1:], len(lines)], strict=True)]
 
 
 def _ruled(lines: list[str]) -> list[Row]:
-    spans = [match.span() for match in re.finditer(r"-+", lines[0])]
+    """Read a table from its title on: the ruler below it is there also when the one above it was not copied."""
+    spans = [match.span() for line in lines[1:2] for match in re.finditer(r"-+", line)]
     # A title may be wider than its column, so that titles are told apart by the space between them.
-    titles = re.split(r" {2,}", lines[1].strip())
+    titles = re.split(r" {2,}", lines[0].strip())
     if len(spans) < 2 or len(titles) != len(spans):
         return []
     rows = []
-    for line in lines[3:]:
+    for line in lines[2:]:
         if line.startswith("---"):
             break
         cells = dict(zip(titles, (line[a:b].strip() for a, b in spans), strict=True))
         device = next((cells[t] for t in ("Self CUDA", "Self Device", "Self XPU") if t in cells), "")
-        if cells.get("# of Calls", "").isdigit():
+        if re.fullmatch(r"[0-9]{1,15}", cells.get("# of Calls", "")):
             rows.append(_row(cells["Name"], cells["# of Calls"], cells.get("Self CPU", ""), device))
     return rows
 

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from rocmlab import archs, environment, findings, gpus
-from rocmlab.readers import Evidence, Reading, decode
+from rocmlab.readers import Evidence, Reading, decode, logs
 
 SCHEMA = "rocmlab-probe-1"
 NAMES_SCHEMA = "rocmlab-arch-names-1"
@@ -20,6 +20,7 @@ IMPORT_ERROR = re.compile(
     r"No module named '?torch'?\s*$",
     re.MULTILINE,
 )
+IMPORT_LINE = re.compile(r"^(?:import|from) .*$", re.MULTILINE)
 # What monitoring tools would say; never 0 where they do not exist.
 SENSORS = ("temp_c", "sclk_mhz")
 
@@ -36,6 +37,9 @@ def _wrapped(evidence: Evidence) -> bool:
 
 
 def _import_text(text: str) -> bool:
+    # A line "import torch" on top of what it printed is no program; a definition or a heading is none of a message.
+    if logs.PROSE.search(IMPORT_LINE.sub("", text)):
+        return False
     return bool(re.search(r"\bimport torch|[\\/]torch[\\/]", text) and IMPORT_ERROR.search(text))
 
 
@@ -92,14 +96,16 @@ def headline(probe: dict[str, Any]) -> findings.Finding:
 
 def _names(document: dict[str, Any]) -> Reading:
     """Take every name apart; those that are no target are counted, never guessed at."""
-    items = [one if isinstance(one, dict) else {"raw": one} for one in document.get("items") or []]
+    listed = document.get("items")
+    items = [one if isinstance(one, dict) else {"raw": one} for one in (listed if isinstance(listed, list) else [])]
     rows = []
     for one in items:
-        name = archs.parse(one.get("raw") if isinstance(one.get("raw"), str) else None)
+        raw = one.get("raw")
+        name = archs.parse(raw if isinstance(raw, str) else None)
+        raw = raw if raw is None else str(raw)
         verdict = "OK" if name.base else "UNKNOWN_ARCH_NAME"
         rows.append(
-            {"raw": one.get("raw"), "base": name.base, "features": name.features, "family": name.family}
-            | {"verdict": verdict}
+            {"raw": raw, "base": name.base, "features": name.features, "family": name.family} | {"verdict": verdict}
         )
     unknown = [row for row in rows if row["base"] is None]
     counts = {"items": len(rows), "unknown_names": len(unknown)}

@@ -25,7 +25,7 @@ MARKS = (
 )
 
 BENCH = re.compile(r"(?:^|\s)(\d+\s+)?\S*?rocblas-bench(?:\.exe)?\s+(.*)$")
-TRACE = re.compile(r"rocblas_(\w+),(.*)$")
+TRACE = re.compile(r"rocblas_(\w+),(?! )(.*)$")
 PROFILE = re.compile(r"-\s*\{\s*rocblas_function: \"rocblas_(\w+)\",(.*)$")
 PAIR = re.compile(r"(\w+): (?:\"([^\"]*)\"|'([^']*)'|([^,}\s]+))")
 NO_LIBRARY = re.compile(rf"rocBLAS error: Cannot read .*TensileLibrary\S*: (.+?) for GPU arch ?: ({GFX})")
@@ -33,6 +33,7 @@ LIBRARY_FILE = re.compile(rf"TensileLibrary\w*?_({GFX})\.(?:dat|yaml|co|hsaco)")
 FALLBACK_FILE = re.compile(rf"TensileLibrary_\w*fallback(?:_({GFX}))?\.(?:hsaco|co)")
 LETTERS = {"s": "float32", "d": "float64", "h": "float16", "c": "complex64", "z": "complex128", "bf": "bfloat16"}
 ROUTINE = re.compile(r"(bf|[sdhcz])?(gemm\w*|gemv\w*)$")
+VALUE = re.compile(r"-?[\d.]|[NTC]$")  # what arguments of a BLAS routine look like; a list of words is no call
 HOUSEKEEPING = re.compile(r"(create|destroy|set|get|initialize|query|pointer|is)_|start_device|stop_device")
 TUNED = re.compile(
     r"^\w*Gemm\w*TunableOp_(\w+?)_([TN]{2}),[tn]{2}_(\d+)_(\d+)_(\d+)(?:_B_(\d+))?[^,]*,(\w+),([\d.eE+-]+)"
@@ -121,6 +122,8 @@ class Parser:
         if HOUSEKEEPING.match(routine):
             self._heard()
             return ""
+        if ROUTINE.match(routine) is None and not any(map(VALUE.match, fields)):
+            return ""
         return self._add(trace(routine, fields), line, "trace")
 
     def _heard(self) -> None:
@@ -174,11 +177,14 @@ class Parser:
         if "Could not initialize Tensile" in text:
             log.sign("tensile_failed", line)
             return "known"
+        if "falling back to tensile" in text.lower():  # hipBLASLt had no solution; rocBLAS does the work
+            log.libraries["rocBLAS"] += 1
+            return "known"
         if text.lstrip().startswith(("rocBLAS error", "rocBLAS warning")):
             log.libraries["rocBLAS"] += 1
             log.sign("library_error", line, f"rocBLAS {text[:200]}", library="rocBLAS", text=text.strip()[:200])
             return "known"
-        known = ("List of available TensileLibrary", "regex_error(", "falling back to tensile")
+        known = ("List of available TensileLibrary", "regex_error(")
         return "known" if any(one in text for one in known) else ""
 
 

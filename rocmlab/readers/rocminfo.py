@@ -92,7 +92,7 @@ def _agent(lines: list[str]) -> dict[str, Any]:
 
 def number(value: str) -> int | None:
     """Return the leading integer of `32(0x20)`, `32768(0x8000) KB` or `2900`; None for N/A or nothing."""
-    match = re.match(r"-?\d+", value)
+    match = re.match(r"-?\d{1,18}(?!\d)", value)
     return int(match.group()) if match else None
 
 

@@ -15,31 +15,36 @@ import numpy as np
 from rocmlab import kernel_table
 from rocmlab.findings import finding
 from rocmlab.kernel_table import Row
-from rocmlab.readers import Evidence, Reading
+from rocmlab.readers import Evidence, Reading, decode
 
 SUMMARY = re.compile(r"^ROCPROFV3 .*SUMMARY:\s*$", re.MULTILINE)
 # results.csv of rocprof, here without its header line: Index, KernelName, gpu-id ... DispatchNs, BeginNs, EndNs,
 # CompleteNs, DurationNs.
 OLD_ROW = re.compile(r'^\d+,"[^"]*",(?:-?\d+,|"0x[0-9a-f]+",){12,}(?:\d+,){3,4}\d+\s*$', re.MULTILINE)
+LARGEST = 2**62
 DOMAINS = {"KERNEL_DISPATCH": "kernel", "MEMORY_COPY": "copy", "HIP_API": "api", "HSA_API": "runtime"}
 
 
 def recognise(evidence: Evidence) -> bool:
     """Tell whether this is a table of rocprof or rocprofv3, by its header or the form of its rows."""
-    text = evidence.head.decode("utf-8-sig", errors="replace")
+    text = decode(evidence.head)
     if "," not in text and "|" not in text:
         return False
     return bool(SUMMARY.search(text)) or _form(_lines(text)[:1]) is not None
 
 
 def _lines(text: str) -> list[str]:
-    return [line for line in text.replace("\r", "").split("\n") if line.strip() and not line.startswith("#")]
+    return [
+        line
+        for line in text.replace("\r", "").replace("\0", "").split("\n")
+        if line.strip() and not line.startswith("#")
+    ]
 
 
 def _form(lines: list[str]) -> str | None:
     """Return the kind of a CSV file by its first line."""
     first = lines[0] if lines else ""
-    columns = set(next(csv.reader([first]), []))
+    columns = set(_cells(first))
     for kind, wanted in COLUMNS:
         if wanted <= columns:
             return kind
@@ -74,14 +79,17 @@ def read(evidence: Evidence) -> Reading:
 
 
 def _cells(line: str) -> list[str]:
-    return next(csv.reader([line]), [])
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:  # a field longer than csv allows
+        return []
 
 
 def _parsed(lines: list[str], make: Callable[[dict[str, str]], Any]) -> tuple[list[Any], int]:
     """Return (rows, damaged lines) of a CSV file."""
     header = _cells(lines[0])
     rows, damaged = [], 0
-    for cells in csv.reader(lines[1:]):
+    for cells in map(_cells, lines[1:]):  # each line by itself: a quote that is never closed costs one
         try:
             if len(cells) != len(header):
                 raise ValueError("another number of columns than the header")
@@ -94,7 +102,7 @@ def _parsed(lines: list[str], make: Callable[[dict[str, str]], Any]) -> tuple[li
 def _stats_row(cells: dict[str, str]) -> Row:
     name = cells["Name"]
     domain = "api" if re.match(r"_*hip[A-Z]", name) else "runtime" if name.startswith("hsa_") else "kernel"
-    return Row(name, int(float(cells["Calls"])), float(cells["TotalDurationNs"]) / 1000, domain)
+    return Row(name, int(_real(cells["Calls"])), _real(cells["TotalDurationNs"]) / 1000, domain)
 
 
 Span = tuple[str, str, str, int, int]  # name, domain, device, begin and end in ns
@@ -113,12 +121,12 @@ def _copy_row(cells: dict[str, str]) -> Span:
 
 
 def _named_old_row(cells: dict[str, str]) -> Span:
-    return (cells["KernelName"], "kernel", cells.get("gpu-id", ""), int(cells["BeginNs"]), int(cells["EndNs"]))
+    return (cells["KernelName"], "kernel", cells.get("gpu-id", ""), _whole(cells["BeginNs"]), _whole(cells["EndNs"]))
 
 
 def _old_row(cells: dict[str, str]) -> Span:
     values = list(cells.values())
-    return (values[1], "kernel", values[2], int(values[-4]), int(values[-3]))
+    return (values[1], "kernel", values[2], _whole(values[-4]), _whole(values[-3]))
 
 
 TRACE_ROWS: dict[str, Callable[[dict[str, str]], Span]] = {
@@ -131,7 +139,22 @@ TRACE_ROWS: dict[str, Callable[[dict[str, str]], Span]] = {
 
 
 def _times(cells: dict[str, str]) -> tuple[int, int]:
-    return int(cells["Start_Timestamp"]), int(cells["End_Timestamp"])
+    return _whole(cells["Start_Timestamp"]), _whole(cells["End_Timestamp"])
+
+
+def _whole(text: str) -> int:
+    """Return a whole number that a 64-bit counter can hold; ValueError otherwise."""
+    value = int(text)
+    if abs(value) >= LARGEST:
+        raise ValueError("a number out of range")
+    return value
+
+
+def _real(text: str) -> float:
+    value = float(text)
+    if not abs(value) < LARGEST:
+        raise ValueError("a number out of range, or none")
+    return value
 
 
 def _traced(kind: str, spans: list[Span], damaged: int) -> Reading:
@@ -173,7 +196,7 @@ def _summary(text: str) -> tuple[list[Row], int]:
         if not line.lstrip().startswith("|") or len(cells) < 4 or cells[0] == "NAME" or set(cells[0]) <= {"-"}:
             continue
         try:
-            row = Row(cells[0], int(cells[2]), float(cells[3]) / 1000, DOMAINS.get(cells[1], "other"))
+            row = Row(cells[0], _whole(cells[2]), _real(cells[3]) / 1000, DOMAINS.get(cells[1], "other"))
         except ValueError:
             damaged += 1
             continue

@@ -62,9 +62,9 @@ class Parser:
             log.add(Call("HIP runtime", "ShaderName", "kernel", kernel=match[1]), line)
         if level in "01" or "Error" in body:
             if match := ISA.search(body):
-                log.sign("no_code_object", line, match[1] or match[2], arch=match[1] or match[2])
+                log.sign("no_code_object", line, match[1] or match[2], arch=match[1] or match[2], backend="HIP")
             elif "Cannot find CO in the bundle" in body or "hipErrorNoBinaryForGpu" in body:
-                log.sign("no_code_object", line, "", arch="")
+                log.sign("no_code_object", line, "", arch="", backend="HIP")
         if (match := FALLBACK_FILE.search(body)) is not None:
             log.sign("fallback_kernel", line, match[0], kernel=match[0], m=None, n=None, k=None)
 

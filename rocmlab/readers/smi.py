@@ -46,11 +46,15 @@ NVIDIA_QUERY = (
 )
 
 
+CARD = re.compile(r"card\d{1,9}")
+TOO_LARGE = 10**18  # no size, clock or temperature; a damaged text
+
+
 def recognise(text: str) -> bool:
     return bool(
         re.search(r"=== ?ROCm System Management Interface ?===|AMDSMI Tool: \S|\| AMD-SMI \d", text)
         or "Driver not initialized (amdgpu" in text
-        or re.search(r'"card0"\s*:|"gpu_data"\s*:|"gfx_activity"\s*:', text)
+        or re.search(r'"card\d+"\s*:|"gpu_data"\s*:|"gfx_activity"\s*:', text)
         or re.search(r"^GPU: \d+\s*$", text, re.MULTILINE)
     )
 
@@ -58,7 +62,7 @@ def recognise(text: str) -> bool:
 def is_document(document: Any) -> bool:
     """Tell whether a parsed JSON document is what rocm-smi or amd-smi print."""
     if isinstance(document, dict):
-        return "gpu_data" in document or any(re.fullmatch(r"card\d+", str(key)) for key in document)
+        return "gpu_data" in document or any(CARD.fullmatch(str(key)) for key in document)
     return isinstance(document, list) and bool(document) and isinstance(document[0], dict) and "gpu" in document[0]
 
 
@@ -66,7 +70,7 @@ def parse(text: str) -> dict[str, Any]:
     """Return `{tool, version, rocm_version, driver_loaded, gpus, complete}` for any of the forms."""
     if "Driver not initialized (amdgpu" in text:
         return _result("rocm-smi", [], driver_loaded=False)
-    if re.search(r'"(card0|gpu_data|gpu)"\s*:', text):
+    if re.search(r'"(card\d+|gpu_data|gpu)"\s*:', text):
         return _json(text)
     if "AMDSMI Tool:" in text:
         return _version_line(text)
@@ -90,7 +94,9 @@ def number(value: Any) -> float | None:
     """Return the number in `"42"`, `"(800Mhz)"`, `"20 W"`, `{"value": 42, "unit": "%"}`; None for N/A."""
     if isinstance(value, dict):
         value = value.get("value")
-    match = re.search(r"-?\d+(?:\.\d+)?", str(value)) if value not in (None, "N/A") else None
+    if isinstance(value, int) and abs(value) >= TOO_LARGE:  # Python refuses to write out 5,000 digits
+        return None
+    match = re.search(r"-?\d{1,18}(?!\d)(?:\.\d+)?", str(value)) if value not in (None, "N/A") else None
     return float(match.group()) if match else None
 
 
@@ -104,11 +110,18 @@ def _json(text: str) -> dict[str, Any]:
     except ValueError:
         return _cut_json(text)
     if isinstance(found, dict) and "gpu_data" not in found:
-        cards = {key: value for key, value in found.items() if re.fullmatch(r"card\d+", key)}
-        driver = (found.get("system") or {}).get("Driver version")
-        return _result("rocm-smi", [_card(key, value, driver) for key, value in cards.items()])
+        cards = [key for key, value in found.items() if CARD.fullmatch(key) and isinstance(value, dict)]
+        driver = _part(found, "system").get("Driver version")
+        return _result("rocm-smi", [_card(key, found[key], driver) for key in cards])
     entries = found["gpu_data"] if isinstance(found, dict) else found
+    entries = entries if isinstance(entries, list) else []
     return _result("amd-smi", [_entry(entry) for entry in entries if isinstance(entry, dict) and "gpu" in entry])
+
+
+def _part(parent: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a section of an entry; {} where the tool says "N/A" or nothing in its place."""
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _card(key: str, values: dict[str, str], driver: str | None = None) -> dict[str, Any]:
@@ -123,11 +136,10 @@ def _card(key: str, values: dict[str, str], driver: str | None = None) -> dict[s
 
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    asic, power = entry.get("asic") or {}, entry.get("power") or {}
-    usage, temperature, vram = entry.get("usage") or {}, entry.get("temperature") or {}, entry.get("vram") or {}
-    size, clock = vram.get("size"), (entry.get("clock") or {}).get("gfx_0") or {}
+    asic, power, usage, temperature = (_part(entry, name) for name in ("asic", "power", "usage", "temperature"))
+    size, clock = _part(entry, "vram").get("size"), _part(_part(entry, "clock"), "gfx_0")
     return row(
-        index=entry["gpu"],
+        index=entry["gpu"] if isinstance(entry["gpu"], int) and abs(entry["gpu"]) < TOO_LARGE else None,
         name=asic.get("market_name"),
         arch=asic.get("target_graphics_version"),
         use_percent=number(usage.get("gfx_activity")),
@@ -135,7 +147,7 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
         temp_c=number(temperature.get("edge")) or number(temperature.get("hotspot")),
         sclk_mhz=number(clock.get("clk")),
         memory_total_bytes=None if number(size) is None else (number(size) or 0) * 2**20,
-        driver=(entry.get("driver") or {}).get("version"),
+        driver=_part(entry, "driver").get("version"),
     )
 
 
@@ -154,7 +166,7 @@ def _cut_json(text: str) -> dict[str, Any]:
 
 def _table(text: str) -> dict[str, Any]:
     """The concise table: columns move between releases, so a value is known by its unit, never by its place."""
-    gpus = [_table_row(line) for line in text.splitlines() if re.match(r"^\d+\s.*\d(?:\.\d+)?\s?°?[cC]\b", line)]
+    gpus = [_table_row(line) for line in text.splitlines() if re.match(r"^\d{1,9}\s.*\d(?:\.\d+)?\s?°?[cC]\b", line)]
     return _result("rocm-smi", gpus, complete="End of ROCm SMI Log" in text)
 
 
@@ -187,7 +199,7 @@ def _box(text: str) -> dict[str, Any]:
     gpus, lines = [], text.splitlines()
     for line, below in itertools.pairwise(lines):
         first = re.match(r"\|\s*[0-9a-f]{4}:[0-9a-f]{2}:\S+\s+(.+?)\s*\|(.*)\|", line)
-        second = re.match(r"\|\s*(\d+)\s.*\|(.*)\|", below)
+        second = re.match(r"\|\s*(\d{1,9})\s.*\|(.*)\|", below)
         if first and second:
             gpus.append(_box_rows(first, second))
     closed = bool(gpus) and text.rstrip().endswith("+")
@@ -220,7 +232,7 @@ def _tree(text: str) -> dict[str, Any]:
         if not match:
             continue  # a long list goes on in the next line
         indent, key, value = len(match.group(1)), match.group(2), match.group(3).strip()
-        if key == "GPU" and indent == 0:
+        if key == "GPU" and indent == 0 and re.fullmatch(r"\d{1,9}", value):
             gpus.append({"index": int(value)})
             continue
         path = [one for one in path if one[0] < indent]

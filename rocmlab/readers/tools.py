@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocmlab import archs, findings
-from rocmlab.readers import Evidence, Reading, decode, hip_tools, inventories, rocminfo, smi
+from rocmlab.readers import Evidence, Reading, decode, hip_tools, inventories, logs, rocminfo, smi
 
 KIND = "tool_output"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -24,6 +24,12 @@ REFUSED = re.compile(
 UNVERIFIED = re.compile(r"module verification failed: signature and/or required key missing(?! - tainting)")
 
 
+# "could not insert 'nvidia'", "could not insert module ./vboxdrv.ko", "amdgpu: module verification failed".
+MODULE_NAMED = re.compile(
+    r"could not insert (?:module )?'?(?:\S*/)?(\w+)|([A-Za-z_]\w*): module verification failed|\b(amdgpu)\b"
+)
+
+
 def clean(text: str) -> str:
     """Drop colours, carriage returns, and a comment line on top."""
     text = COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
@@ -31,18 +37,20 @@ def clean(text: str) -> str:
 
 
 def recognise(evidence: Evidence) -> bool:
-    """A JSON document is a tool's only if its own top level says so: a notebook may quote any tool."""
+    """A JSON document is a tool's only if its own top level says so; a notebook, a guide or a program may quote any."""
     if not evidence.head:
         return False
     if evidence.json is not None:
         return smi.is_document(evidence.json)
-    return _reader(clean(decode(evidence.head))) is not None
+    text = clean(decode(evidence.head))
+    return not logs.PROSE.search(text) and _reader(text) is not None
 
 
 def read(evidence: Evidence) -> Reading:
     """Return numbers, findings and a headline of one tool's output."""
     text = clean(evidence.text)
-    reader = _reader(clean(decode(evidence.head)))
+    # A document was known by its parsed form; a pattern over its text would be a second, different answer.
+    reader = read_smi if evidence.json is not None else _reader(clean(decode(evidence.head)))
     assert reader is not None, "recognise() found one"
     return reader(text)
 
@@ -76,8 +84,12 @@ def _module_state(text: str) -> bool | None:
 
 
 def _refused(text: str) -> bool:
-    about = re.search(r"amdgpu|ROCk", text)
-    return bool(about) and _module_state(text) is not True and bool(REFUSED.search(text) or UNVERIFIED.search(text))
+    """Tell whether the kernel refuses amdgpu: a line that names no module counts where no other module is refused."""
+    if not re.search(r"amdgpu|ROCk", text) or _module_state(text) is True:
+        return False
+    lines = [line for line in text.splitlines() if REFUSED.search(line) or UNVERIFIED.search(line)]
+    named = {name for line in lines for match in MODULE_NAMED.finditer(line) for name in match.groups() if name}
+    return "amdgpu" in named if named else bool(lines)
 
 
 def secure_boot(text: str) -> Reading:
@@ -139,8 +151,9 @@ def read_hipinfo(text: str) -> Reading:
 
 def read_hipconfig(text: str) -> Reading:
     parsed = hip_tools.hipconfig(text)
+    version = parsed["version"] or "of unknown version"
     found = [findings.finding("HIP_PLATFORM_NVIDIA")] if parsed["platform"] == "nvidia" else []
-    said = f"HIP {parsed['version']}, platform {parsed['platform']}, clang {parsed['clang'] or 'not found'}"
+    said = f"HIP {version}, platform {parsed['platform'] or 'not named'}, clang {parsed['clang'] or 'not found'}"
     # The full form ends with the variables and the kernel; the short one after the compiler's flags or targets.
     return _reading("hipconfig", said, {}, found, bool(parsed["version"] and parsed["platform"]))
 
@@ -189,6 +202,21 @@ def read_collect_env(text: str) -> Reading:
     return _reading("collect_env", said, {"gpus": len(names)}, [], whole)
 
 
+def read_properties(text: str) -> Reading:
+    devices = inventories.device_properties(text)
+    first = devices[0]
+    numbers: dict[str, Any] = {"gpus": len(devices), "multiprocessors": first["multiprocessors"]}
+    numbers["memory_gib"] = None if first["memory_mib"] is None else first["memory_mib"] / 2**10
+    numbers |= {f"{key}_reason": "not in the text" for key, value in list(numbers.items()) if value is None}
+    names = [f"{one['name'] or 'GPU'} ({one['arch'] or '?'})" for one in devices]
+    return _reading("torch", ", ".join(names), numbers, [], all(one["whole"] for one in devices))
+
+
+def _properties(text: str) -> bool:
+    """A program that prints its device and then fails, or that logs, is known by what it says later."""
+    return "_CudaDeviceProperties(name=" in text and not re.search(r"[Ee]rror\b|Traceback|[Ww]arning", text)
+
+
 def read_kfd(text: str) -> Reading:
     nodes = [one for one in inventories.kfd_dump(text) if one.get("gfx_target_version")]
     names = [archs.from_kfd(one["gfx_target_version"]) or "?" for one in nodes]
@@ -210,5 +238,6 @@ READERS: tuple[tuple[Any, Callable[[str], Reading]], ...] = (
     (rocminfo.recognise, read_rocminfo),
     (smi.recognise, read_smi),
     (re.compile(r"^rocm-sdk-\w+==|^\[command\] rocm-sdk|^gfx\w+(;gfx\w+)+", re.MULTILINE), read_rocm_sdk),
+    (_properties, read_properties),
     (re.compile(r"^(gfx[0-9a-f]+\n)+\s*$|\A(gfx[0-9a-f]+\n?)+\Z"), read_agents),
 )

@@ -50,7 +50,8 @@ class Figure:
 class Section:
     """One notebook's part of the page.
 
-    `answers` feeds the answer box ("works", "slow", "faster"); `missing` says in words why there is nothing here;
+    `answers` feeds the answer box ("works", "slow", "faster"); `missing` says in words why there is nothing here,
+    `absent` why one table or figure is not, by its name;
     `discarded` are hypotheses that the measurements refuted; `provenance` are short facts for the grey line under the
     title (model, dtype).
     """
@@ -63,6 +64,7 @@ class Section:
     how: Text = field(default_factory=dict)
     answers: dict[str, Finding] = field(default_factory=dict)
     missing: Text | str | None = None
+    absent: dict[str, Text] = field(default_factory=dict)
     discarded: list[Finding] = field(default_factory=list)
     provenance: list[str] = field(default_factory=list)
 

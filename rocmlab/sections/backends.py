@@ -23,7 +23,6 @@ def section(run: Path) -> Section:
     done = backends.work(runs)
     if done is None:
         return made
-    made.provenance = [str(done.get("model")), " / ".join(done["dtypes"])]
     operators = pd.DataFrame(backends.grouped(backends.table(runs, calls)))
     for column, why in (("library", "untold"), ("calls_a_step", "untold"), ("kernel", "no_kernel_named")):
         operators[f"{column}_reason"] = pd.Series([words.both(why)] * len(operators))

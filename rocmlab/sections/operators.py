@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import evidence, operator_judges, operator_study, plots, problems, results, words
+from rocmlab import ceiling, evidence, operator_judges, operator_study, plots, problems, results, words
 from rocmlab.evidence import Row
 
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
@@ -27,7 +27,7 @@ def section(run: Path) -> Section:
     found = operator_judges.judge(rows, before)
     made = Section("02", question("02"), findings=found, how=words.both("how_02"))
     hip = bool(snapshot(run).get("torch_version_hip"))
-    ceilings = _ceilings(run)
+    ceilings = _ceilings(run, rows)
     tables = {
         "matrix": matrix(rows),
         "levels": level_table(rows),
@@ -35,7 +35,8 @@ def section(run: Path) -> Section:
         "changed": changed_table(rows, before),
         "first": first_table(rows),
         "speed": speed_table(rows),
-        "slow": slow_table(rows, ceilings),
+        "slow": slow_table(rows),
+        "rates": rate_table(rows, ceilings),
         "libraries": library_table(rows),
         "warnings": warning_table(rows),
         "untried": untried_table(rows),
@@ -54,13 +55,13 @@ def section(run: Path) -> Section:
     return made
 
 
-def _ceilings(run: Path) -> dict[str, float]:
-    """Return measured ceilings, where a run has them: gb_s and <dtype>_tflops."""
+def _ceilings(run: Path, rows: list[Row]) -> dict[str, float]:
+    """Return the measured bandwidth of this device as gb_s, where this run has one."""
     found: dict[str, float] = {}
-    for row in results.rows(run, "ceiling"):
-        for key in ("gb_s", *(f"{dtype}_tflops" for dtype in ("float32", "float16", "bfloat16"))):
-            if isinstance(row.get(key), (int, float)):
-                found[key] = max(found.get(key, 0.0), float(row[key]))
+    device = rows[0].get("device_asked")
+    best = ceiling.bandwidth([one for one in results.rows(run, "ceiling") if one.get("device") == device])
+    if best:
+        found["gb_s"] = best.gb_s
     return found
 
 
@@ -184,15 +185,32 @@ def _ratio(row: Row) -> list[float]:
     return [cpu.median / own.median] if own and cpu and own.median else []
 
 
-def slow_table(rows: list[Row], ceilings: dict[str, float]) -> pd.DataFrame:
+def rate_table(rows: list[Row], ceilings: dict[str, float]) -> pd.DataFrame:
+    """Return one row an operator whose work is known: time, TFLOP/s, GB/s (each input and output once), share of the
+    memory roof where one was measured and the data does not fit in a cache."""
+    lines = []
+    for row in rows:
+        own, timed = evidence.speed(row)[0], row.get("timed") or {}
+        if own is None or not own.median or not timed.get("flop"):
+            continue
+        shapes = ", ".join("x".join(map(str, shape)) for shape in timed["shapes"])
+        line: dict[str, Any] = {"operator": f"{row['op']} {row['dtype']}", "shapes": shapes, "device_ms": own}
+        line |= {"tflop_s": timed["flop"] / own.median / 1e9, "gb_s": timed["bytes"] / own.median / 1e6}
+        line["roof_pct"] = evidence.roof(row, ceilings)
+        line["roof_pct_reason"] = "no memory roof was measured in this run"
+        if timed["bytes"] < ceiling.PAST_CACHE:
+            line |= {"roof_pct": None, "roof_pct_reason": "its data may lie in a cache: memory is no roof for it"}
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def slow_table(rows: list[Row]) -> pd.DataFrame:
     lines = []
     for row in rows:
         own, cpu = evidence.speed(row)
         if own and cpu and evidence.levels(row)["faster_than_cpu"] != "yes":
             line: dict[str, Any] = {"operator": f"{row['op']} {row['dtype']}", "device_ms": own, "cpu_ms": cpu}
             line["device_over_cpu_ratio"] = cpu.median / own.median
-            line["roof_pct"] = evidence.roof(row, ceilings)
-            line["roof_pct_reason"] = "no ceiling was measured in this run, or the work is not known"
             lines.append(line)
     lines.sort(key=lambda line: line["device_over_cpu_ratio"])
     return pd.DataFrame(lines[:SHOWN])
@@ -297,6 +315,6 @@ def footer(run: Path, rows: list[Row]) -> str:
 NAMES = (
     "family", "operator", "verdict", "said", "known", "next", "level", "yes", "no", "unknown", "na", "first_ms",
     "steady_ms", "device_ms", "cpu_ms", "device_over_cpu_ratio", "compared", "faster", "before", "now", "warning",
-    "operators", "count", "why", "library", "roof_pct",
+    "operators", "count", "why", "library", "roof_pct", "shapes",
 )  # fmt: skip
 LABELS = {name: words.both(f"column_{name}") for name in NAMES}

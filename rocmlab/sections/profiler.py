@@ -23,7 +23,9 @@ def section(run: Path) -> Section:
     made = Section("07", question("07"), how=words.both("how_07"))
     if not any(row["what"] == "steps" for row in rows):
         made.findings = ended(rows)
-        made.missing = None if made.findings else words.both("reason_no_records", notebook="07")
+        none = words.both("reason_no_records", notebook="07")
+        made.missing = None if made.findings else none
+        made.absent = dict.fromkeys((*ORDER, "step"), none)
         return made
     made.findings = judge(rows)
     first = next(row for row in rows if row["what"] == "steps")
@@ -32,6 +34,7 @@ def section(run: Path) -> Section:
     trace = newest(rows, "trace")
     if trace:
         _add_trace(made, trace, newest(rows, "operators") or {}, footer(run, first))
+    made.absent = _absent(first["device"], trace)
     made.tables.sort(key=lambda table: ORDER.index(table.name))
     for table in made.tables:
         table.labels = profile_tables.LABELS
@@ -141,6 +144,15 @@ def _add_trace(made: Section, trace: dict[str, Any], operators: dict[str, Any], 
     if lanes:
         caption = words.both("figure_step", step=lanes["name"])
         made.figures.insert(0, Figure("step", lambda: draw_step(lanes, foot), alt_step(lanes), caption))
+
+
+def _absent(device: str, trace: dict[str, Any] | None) -> dict[str, Text]:
+    """Say why the parts that need device events, or a trace at all, may be absent."""
+    key = "reason_no_trace" if trace is None else "reason_cpu_subject" if device == "cpu" else "reason_no_device_events"
+    why = {name: words.both(key) for name in ("idle", "libraries", "kernels", "waits")}
+    if trace is None:
+        return why | {name: words.both("reason_no_trace") for name in ("steps", "operators", "step")}
+    return why | {"step": words.both("reason_no_step")}
 
 
 # ---- figures

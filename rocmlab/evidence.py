@@ -1,4 +1,4 @@
-"""What is proved about an operator? Pure: rows of the table "operators" in, verdicts, levels of evidence and counts out.
+"""What is proved about an operator? Pure: rows of the table "operators" in, verdicts, levels and counts out.
 
 `verdict(row)` is one code a row; `levels(row)` says yes, no, unknown or na for each step of the ladder. That a result
 lies on the device proves little; how many steps are proved is the answer.
@@ -34,7 +34,8 @@ OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|not enough memory|ca
 UNSUPPORTED = re.compile(
     r"not implemented for|NotImplementedError|No available kernel|is not supported|not supported (?:on|for|by)"
     r"|unsupported (?:dtype|datatype)|(?:does not|doesn't) support|Cannot find a working triton|TritonMissing"
-    r"|is not currently supported|only support(?:s|ed)|No valid triton|GPUTooOldForTriton|InvalidCxxCompiler|No working C\+\+",
+    r"|is not currently supported|only support(?:s|ed)|No valid triton|GPUTooOldForTriton|InvalidCxxCompiler"
+    r"|No working C\+\+",
     re.I,
 )
 POISON = re.compile(r"(?:CUDA|HIP) error|AcceleratorError|device-side assert|illegal memory access|hipError", re.I)
@@ -110,7 +111,8 @@ def levels(row: Row) -> dict[str, str]:
     right = all(not one.get("not_finite") and not one.get("outside") for one in tried)
     found = {"ran": "yes", "on_device": "na"}
     if gpu:
-        found["on_device"] = "yes" if _kind(row.get("device")) == _kind(row.get("device_asked")) else "no"
+        same = _kind(row.get("device")) == _kind(row.get("device_asked"))
+        found["on_device"] = "na" if not row.get("device") else "yes" if same else "no"
     found["matches_cpu"] = "unknown" if code == "NO_REFERENCE" or not tried else "yes" if right else "no"
     found["grad_ok"] = _gradient(row)
     found["no_hidden_sync"] = _sync(row) if gpu else "na"
@@ -185,7 +187,7 @@ def first_call(row: Row) -> tuple[float | None, float | None]:
 
 
 def roof(row: Row, ceilings: dict[str, float]) -> float | None:
-    """Return the share in % of the roof that binds; `ceilings` holds gb_s and <dtype>_tflops where they were measured."""
+    """Return the share in % of the roof that binds; `ceilings` holds gb_s and <dtype>_tflops where measured."""
     _, steady = first_call(row)
     timed = row.get("timed") or {}
     bandwidth, rate = ceilings.get("gb_s"), ceilings.get(f"{row.get('compute_dtype')}_tflops")

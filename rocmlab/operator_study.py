@@ -18,6 +18,7 @@ from rocmlab.results import Run
 
 SCHEMA = "rocmlab-operator-1"
 TABLE = "operators"
+SET = "curated"
 TEXT_KEPT = 2000
 MODES = ("curated", "all", "failed")
 PATIENCE = 3  # workers that may fail to start before the rest is given up
@@ -64,7 +65,7 @@ def chosen(plan: Plan, device: str) -> Iterator[tuple[Check, str, str | None]]:
 def study(run: Run, device: str, plan: Plan, keeper: worker.Worker | None = None) -> int:
     """Try all that is chosen; append one row each to the table "operators". Returns the number of rows."""
     keeper = keeper or worker.Worker(first=("rocmlab.operator_trial:begin", {"device": device}))
-    header = {"schema": SCHEMA, "set": "curated", "device_asked": device, "plan_only": bool(plan.only or plan.pairs)}
+    header = {"schema": SCHEMA, "set": SET, "device_asked": device, "plan_only": bool(plan.only or plan.pairs)}
     began, count, dead = time.monotonic(), 0, 0
     with keeper:
         for check, dtype, reason in chosen(plan, device):
@@ -106,9 +107,7 @@ def one(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan
     return row
 
 
-def _try(
-    keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan, off: bool = False
-) -> dict[str, Any]:
+def _try(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan, off: bool = False) -> dict[str, Any]:
     given = {"catalogue": plan.catalogue, "name": check.name, "dtype": dtype, "device": device, "off": off}
     before = keeper.started
     outcome = keeper.call("rocmlab.operator_trial:trial", given, limit_s=check.limit_s or plan.limit_s)
@@ -142,9 +141,9 @@ def _short(text: str) -> str:
 # ---- attempts
 
 
-def attempts(run: Any, table: str = TABLE) -> list[list[dict[str, Any]]]:
-    """Return the rows of a table by attempt, the oldest first."""
-    path = run / "records" / f"{table}.jsonl"
+def attempts(run: Path) -> list[list[dict[str, Any]]]:
+    """Return the rows by attempt, the oldest first."""
+    path = run / "records" / f"{TABLE}.jsonl"
     if not path.exists():
         return []
     rows, _ = results.parse_lines(path.read_text(encoding="utf-8", errors="replace"))
@@ -172,8 +171,8 @@ def merged(tries: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], lis
     return list(now.values()), list(before.values())
 
 
-def failed(run: Any) -> frozenset[tuple[str, str]]:
-    """Return (operator, dtype) of all that did not pass the last time it was tried."""
-    rows, _ = merged(attempts(run))
-    bad = (row for row in rows if evidence.verdict(row) not in (*evidence.SOUND, "NOT_SUPPORTED"))
+def failed(run: Path, name: str = SET) -> frozenset[tuple[str, str]]:
+    """Return (operator, dtype) of all of one set that went wrong, or were left out, when they were last tried."""
+    rows = [row for row in merged(attempts(run))[0] if row["set"] == name]
+    bad = [row for row in rows if evidence.verdict(row) in (*evidence.BROKEN, "NOT_TRIED")]
     return frozenset((row["op"], row["dtype"]) for row in bad if row.get("not_tried") != "needs_accelerator")

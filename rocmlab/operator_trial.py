@@ -1,8 +1,8 @@
 """One operator in one dtype on one device: everything that can be known about it, measured inside a worker.
 
-`begin(device)` once in each worker, then `trial(...)` for the value and its time, `evidence(...)` for what comes on
-top (gradient's device, hidden synchronisation, kernels, the CPU beside it). Two calls, so that a profiler that dies does
-not cost the value. Nothing is judged here.
+`begin(device)` once in each worker, then `trial(...)` for value, gradient and time, and `evidence(...)` for what comes
+on top (hidden synchronisation, kernels, the CPU beside it). Two calls, so that a profiler that dies does not cost the
+value. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -155,8 +155,6 @@ def _precision(check: Check, dtype: str, device: str) -> str:
 
 def _value(check: Check, given: str, makers: tuple[Maker, ...], dtype: str, device: str, row: dict) -> dict[str, Any]:
     """Run on one set of inputs and compare; the very first call is timed."""
-    import torch
-
     cpu = _make(check, given, makers, dtype)
     tensors = [x.to(device) for x in cpu]
     timing.synchronise(device)
@@ -209,7 +207,8 @@ def _sampled(check: Check, cpu: list[Any], made: list[Any], dtype: str, row: dic
     import torch
 
     rows = cpu[0].shape[0]
-    index = torch.linspace(0, rows - 1, min(check.compared, rows)).long() if check.compared > 1 else torch.tensor([rows - 1])
+    spread = torch.linspace(0, rows - 1, min(check.compared, rows)).long()
+    index = spread if check.compared > 1 else torch.tensor([rows - 1])
     few = [cpu[0][index], *(x[index] if x.shape[:1] == cpu[0].shape[:1] and x.dim() > 2 else x for x in cpu[1:])]
     found = _compared(check, [m[index.to(m.device)] for m in made], _reference(check, few, dtype), row)
     lost = sum(int((~torch.isfinite(m)).sum()) for m in made if not torch.isfinite(m.sum(dtype=torch.float64)))
@@ -307,7 +306,8 @@ def _steady_row(check: Check, dtype: str, device: str) -> dict[str, Any]:
     after = _memory(device)
     _state["last"] = (check.name, dtype, call)
     growth = {f"{kind}_growth_bytes": after[kind] - before[kind] for kind in after if before[kind] is not None}
-    return {"steady_ms": samples, "timed": timed, "growth": {**growth, "calls": len(samples)}, "threads": torch.get_num_threads()}
+    found = {"steady_ms": samples, "timed": timed, "growth": {**growth, "calls": len(samples)}}
+    return {**found, "threads": torch.get_num_threads()}
 
 
 def _timed(check: Check, dtype: str, device: str, subject: str) -> tuple[list[Any], dict[str, Any]]:
@@ -342,7 +342,7 @@ def _switched(library: str | None, off: bool) -> Iterator[str | None]:
         return
     on_gpu = torch.cuda.is_available()
     if library == "dnn" or not on_gpu:
-        backend = torch.backends.cudnn if on_gpu else torch.backends.mkldnn
+        backend: Any = torch.backends.cudnn if on_gpu else torch.backends.mkldnn
         name = "oneDNN" if not on_gpu else "MIOpen" if torch.version.hip else "cuDNN"
         backend.enabled = False  # the attribute, because flags() would change the precision as well
         try:

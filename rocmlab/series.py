@@ -12,6 +12,11 @@ from rocmlab.rates import is_number
 
 STEADY = 1.25  # a call is steady once it, and all after it, stay within this factor of the median of the last half
 COMPILE_MS, COMPILE_TIMES = 1000.0, 20.0  # a first call longer than this, and this much longer than a steady one
+# First calls elsewhere, as a record names them: in a second process (the disk cache), and of another shape.
+ELSEWHERE = {
+    "second_process_first_call_ms": "second_process_same_shape_first_call",
+    "new_shape_first_call_ms": "new_shape_first_call",
+}
 LARGEST_OF_NORMAL = 6.0  # standard deviations: the largest of some hundred million normal values
 
 
@@ -23,7 +28,7 @@ def steady_from(calls: list[float]) -> int:
 
 
 def judge_first_call(record: dict[str, Any], calls: list[float]) -> tuple[dict[str, Any], list[Finding], list[float]]:
-    """Return (numbers, findings, steady calls) of a series in ms; nothing is taken off unless the first call compiles."""
+    """Return (numbers, findings, steady calls) of a series in ms; all calls stay unless the first one compiles."""
     if len(calls) < 3:
         return {}, [], calls
     start = steady_from(calls)
@@ -32,13 +37,10 @@ def judge_first_call(record: dict[str, Any], calls: list[float]) -> tuple[dict[s
     if start == 0 or calls[0] < COMPILE_MS or calls[0] < COMPILE_TIMES * median:
         return {}, [], calls
     numbers: dict[str, Any] = {"median_ms": median, "first_call_ms": calls[0], "steady_calls": len(kept)}
-    for key in ("second_process_first_call", "new_shape_first_call"):
-        given = record.get(key if key in record else f"{key}_same_shape")
-        if key == "second_process_first_call":
-            given = record.get("second_process_same_shape_first_call", given)
-        numbers[f"{key}_ms"] = given if is_number(given) else None
-        if numbers[f"{key}_ms"] is None:
-            numbers[f"{key}_ms_reason"] = "the record does not hold it"
+    for key, name in ELSEWHERE.items():
+        numbers[key] = record.get(name) if is_number(record.get(name)) else None
+        if numbers[key] is None:
+            numbers[f"{key}_reason"] = "the record does not hold it"
     op = str(record.get("op") or "operator")
     return numbers, [finding("COMPILE_ON_FIRST_CALL", numbers=numbers, op=op)], kept
 

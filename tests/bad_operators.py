@@ -74,7 +74,7 @@ def _lies(t, x):
 
 def _leaks(t, x):
     KEPT.append(bytearray(64 << 20))
-    KEPT[-1][:: 4096] = b"x" * len(KEPT[-1][::4096])
+    KEPT[-1][::4096] = b"x" * len(KEPT[-1][::4096])
     return x
 
 
@@ -125,10 +125,8 @@ bad = lambda name, run, **more: Check(name, "bad", run, inputs=ONE, dtypes=("flo
 CHECKS = [
     bad("good_before", lambda t, x: x * 2),
     bad("crashes", _only_in_float64(read_a_null_pointer)),
-    bad("aborts", _only_in_float64(os.abort)),
     bad("hangs", _only_in_float64(hang), limit_s=2),
     bad("kills_its_worker", _only_in_float64(lambda: die(signal.SIGKILL if os.name != "nt" else signal.SIGTERM))),
-    bad("exits_quietly", _only_in_float64(lambda: leave(0))),
     bad("leaks", _leaks),
     bad("good_after_leak", lambda t, x: x * 2),
     bad("lies", _lies),
@@ -136,7 +134,7 @@ CHECKS = [
     bad("wrong_gradient", _wrong_gradient, grad=True),
     bad("warns", _warns),
     bad("raises", _only_in_float64(lambda: _raise(RuntimeError("miopenStatusUnknownError")))),
-    bad("out_of_memory", _only_in_float64(lambda: _raise(RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB.")))),
+    bad("out_of_memory", _only_in_float64(lambda: _raise(RuntimeError("HIP out of memory. Tried to allocate 2 GiB.")))),
     bad("not_in_this_build", _only_in_float64(lambda: _raise(NotImplementedError('"x" not implemented for \'Half\'')))),
     bad("library_at_fault", _slow_library, library="dnn"),
     bad("needs_a_card", lambda t, x: x, needs="accelerator"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import importlib
 
-from rocmlab.operators import elements, models, products, training
+from rocmlab.operators import elements, machinery, models, products, training
 from rocmlab.operators.check import FLOATS, Check
 
 __all__ = ["CHECKS", "CURATED", "FLOATS", "load"]
 
 CURATED = "rocmlab.operators:CHECKS"
-CHECKS: list[Check] = [*elements.CHECKS, *products.CHECKS, *models.CHECKS, *training.CHECKS]
+CHECKS: list[Check] = [*elements.CHECKS, *products.CHECKS, *models.CHECKS, *training.CHECKS, *machinery.CHECKS]
 
 
 @functools.cache

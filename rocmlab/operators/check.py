@@ -7,7 +7,7 @@ from a fixed seed, rounded to the dtype under test, and only then converted to f
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ class Check:
     grad: bool = False
     terms: int = 1
     steps: int = 1
-    more: dict[str, tuple[Maker, ...]] = field(default_factory=dict)
+    more: Mapping[str, tuple[Maker, ...]] = field(default_factory=dict)
     by_row: bool = False
     waits: bool = False
     library: str | None = None

@@ -15,18 +15,28 @@ def _language() -> list[Check]:
     make = functools.partial(Check, family="language model")
     heads = normal(1, 16, 64, 128)
     return [
-        make("embedding", run=lambda t, i, w: t.nn.functional.embedding(i, w), inputs=(whole(256, high=16000), normal(16000, 128)), steps=2),
-        make("embedding_backward", run=_embedding_backward, inputs=(whole(2048, high=512), normal(512, 128), normal(2048, 128)), steps=8, terms=16),
-        make("embedding_bag", run=lambda t, i, w: t.nn.functional.embedding_bag(i, w, mode="sum"), inputs=(whole(64, 16, high=1000), normal(1000, 64)), terms=16, steps=4),
+        make("embedding", run=lambda t, i, w: t.nn.functional.embedding(i, w),
+            inputs=(whole(256, high=16000), normal(16000, 128)), steps=2),
+        make("embedding_backward", run=_embedding_backward,
+            inputs=(whole(2048, high=512), normal(512, 128), normal(2048, 128)), steps=8, terms=16),
+        make("embedding_bag", run=lambda t, i, w: t.nn.functional.embedding_bag(i, w, mode="sum"),
+            inputs=(whole(64, 16, high=1000), normal(1000, 64)), terms=16, steps=4),
         make("rope", run=_rope, inputs=(heads, normal(64, 64)), grad=True, steps=4),
-        make("kv_cache_index_copy", run=lambda t, c, i, x: c.index_copy(2, i, x), inputs=(normal(1, 8, 512, 128), _positions(7), normal(1, 8, 7, 128))),
+        make("kv_cache_index_copy", run=lambda t, c, i, x: c.index_copy(2, i, x),
+            inputs=(normal(1, 8, 512, 128), _positions(7), normal(1, 8, 7, 128))),
         make("kv_cache_slice", run=_slice_assign, inputs=(normal(1, 8, 512, 128), normal(1, 8, 1, 128))),
-        make("kv_cache_cat", run=lambda t, c, x: t.cat([c, x], dim=2), inputs=(normal(1, 8, 512, 128), normal(1, 8, 1, 128))),
-        make("repeat_kv", run=lambda t, x: x[:, :, None].expand(1, 8, 4, 128, 64).reshape(1, 32, 128, 64), inputs=(normal(1, 8, 128, 64),)),
-        make("swiglu", run=lambda t, g, u: t.nn.functional.silu(g) * u, inputs=(normal(64, 3072), normal(64, 3072)), grad=True, steps=4),
-        make("softmax", run=lambda t, x: t.softmax(x, -1), inputs=(normal(256, 1024),), terms=1024, grad=True, by_row=True, steps=2, grow=16, more={"outliers": (outliers(256, 1024),)}),
-        make("softmax_vocabulary", run=lambda t, x: t.softmax(x.float() if x.dtype != t.float64 else x, -1), inputs=(normal(4, 151936, scale=4.0),), terms=151936, steps=2),
-        make("log_softmax", run=lambda t, x: t.log_softmax(x, -1), inputs=(normal(256, 1024),), terms=1024, grad=True, by_row=True, steps=2, grow=16),
+        make("kv_cache_cat", run=lambda t, c, x: t.cat([c, x], dim=2),
+            inputs=(normal(1, 8, 512, 128), normal(1, 8, 1, 128))),
+        make("repeat_kv", run=lambda t, x: x[:, :, None].expand(1, 8, 4, 128, 64).reshape(1, 32, 128, 64),
+            inputs=(normal(1, 8, 128, 64),)),
+        make("swiglu", run=lambda t, g, u: t.nn.functional.silu(g) * u, inputs=(normal(64, 3072), normal(64, 3072)),
+            grad=True, steps=4),
+        make("softmax", run=lambda t, x: t.softmax(x, -1), inputs=(normal(256, 1024),), terms=1024, grad=True,
+            by_row=True, steps=2, grow=16, more={"outliers": (outliers(256, 1024),)}),
+        make("softmax_vocabulary", run=lambda t, x: t.softmax(x.float() if x.dtype != t.float64 else x, -1),
+            inputs=(normal(4, 151936, scale=4.0),), terms=151936, steps=2),
+        make("log_softmax", run=lambda t, x: t.log_softmax(x, -1), inputs=(normal(256, 1024),), terms=1024, grad=True,
+            by_row=True, steps=2, grow=16),
         make("causal_softmax", run=_causal_softmax, inputs=(normal(8, 128, 128),), terms=128, grad=True, steps=2),
         make("logits_processing", run=_logits, inputs=(normal(2, 32000), boolean(2, 32000)), steps=4),
     ]  # fmt: skip
@@ -81,7 +91,10 @@ def _attention() -> list[Check]:
         "large_cpu": (normal(1, 4, 512, 64), normal(1, 4, 512, 64), normal(1, 4, 512, 64)),
     }
     forced = [
-        make(f"sdpa_{name}", run=functools.partial(_forced, backend=backend), inputs=small, dtypes=SIXTEEN if name in ("flash", "cudnn") else ("float32", *SIXTEEN), needs=None if name == "math" else "accelerator", more={"large": other["large"]}, by_row=True, timed_on="large", flop=_attended)
+        make(f"sdpa_{name}", run=functools.partial(_forced, backend=backend), inputs=small,
+            dtypes=SIXTEEN if name in ("flash", "cudnn") else ("float32", *SIXTEEN),
+            needs=None if name == "math" else "accelerator", more={"large": other["large"]}, by_row=True,
+            timed_on="large", flop=_attended)
         for name, backend in PATHS.items()
     ]  # fmt: skip
     return [
@@ -92,7 +105,9 @@ def _attention() -> list[Check]:
         make("sdpa_decode", run=_sdpa(), inputs=one),
         *forced,
         make("attention_by_hand", run=_eager, inputs=small, by_row=True, more={"outliers": other["outliers"]}),
-        make("multihead_attention", run=_multihead, inputs=(normal(2, 32, 64), normal(192, 64, scale=0.125), normal(64, 64, scale=0.125)), steps=6, grad=False, dtypes=SINGLE),
+        make("multihead_attention", run=_multihead,
+            inputs=(normal(2, 32, 64), normal(192, 64, scale=0.125), normal(64, 64, scale=0.125)), steps=6, grad=False,
+            dtypes=SINGLE),
     ]  # fmt: skip
 
 
@@ -142,11 +157,17 @@ def _losses() -> list[Check]:
     classes = (normal(256, 1000), whole(256, high=1000))
     return [
         make("cross_entropy", run=lambda t, x, i: t.nn.functional.cross_entropy(x, i), inputs=classes),
-        make("cross_entropy_smoothing", run=lambda t, x, i: t.nn.functional.cross_entropy(x, i, label_smoothing=0.125, ignore_index=3), inputs=(normal(32, 100), whole(32, high=100))),
+        make("cross_entropy_smoothing",
+            run=lambda t, x, i: t.nn.functional.cross_entropy(x, i, label_smoothing=0.125, ignore_index=3),
+            inputs=(normal(32, 100), whole(32, high=100))),
         make("nll_loss", run=lambda t, x, i: t.nn.functional.nll_loss(t.log_softmax(x, -1), i), inputs=classes),
-        make("mse_l1", run=lambda t, x, y: (t.nn.functional.mse_loss(x, y), t.nn.functional.smooth_l1_loss(x, y)), inputs=pair),
-        make("bce_with_logits", run=lambda t, x, y: t.nn.functional.binary_cross_entropy_with_logits(x, y.detach()), inputs=(normal(256, 128), positive(256, 128, low=0.0, high=1.0))),
-        make("kl_div", run=lambda t, x, y: t.nn.functional.kl_div(t.log_softmax(x, -1), t.softmax(y, -1), reduction="batchmean"), inputs=pair, steps=8),
+        make("mse_l1", run=lambda t, x, y: (t.nn.functional.mse_loss(x, y), t.nn.functional.smooth_l1_loss(x, y)),
+            inputs=pair),
+        make("bce_with_logits", run=lambda t, x, y: t.nn.functional.binary_cross_entropy_with_logits(x, y.detach()),
+            inputs=(normal(256, 128), positive(256, 128, low=0.0, high=1.0))),
+        make("kl_div",
+            run=lambda t, x, y: t.nn.functional.kl_div(t.log_softmax(x, -1), t.softmax(y, -1), reduction="batchmean"),
+            inputs=pair, steps=8),
     ]  # fmt: skip
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import ceiling, evidence, operator_judges, operator_study, plots, problems, results, words
+from rocmlab import ceiling, evidence, operator_judges, operator_study, opinfo, plots, problems, results, words
 from rocmlab.evidence import Row
-
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
 SHOWN = 20  # rows of a table of the longest or the slowest
@@ -26,11 +25,12 @@ def section(run: Path) -> Section:
         return Section("02", question("02"), missing=words.both("reason_no_records", notebook="02"))
     found = operator_judges.judge(rows, before)
     made = Section("02", question("02"), findings=found, how=words.both("how_02"))
+    own = [row for row in rows if row["set"] != opinfo.SET] or rows
     hip = bool(snapshot(run).get("torch_version_hip"))
     ceilings = _ceilings(run, rows)
     tables = {
         "matrix": matrix(rows),
-        "levels": level_table(rows),
+        "levels": level_table(own),
         "failed": failed_table(rows, hip=hip),
         "changed": changed_table(rows, before),
         "first": first_table(rows),
@@ -47,8 +47,8 @@ def section(run: Path) -> Section:
         if len(frame)
     ]
     foot = footer(run, rows)
-    caption = words.both("figure_levels", total=len(rows))
-    made.figures = [Figure("levels", lambda: draw_levels(rows, foot), alt_levels(rows), caption)]
+    caption = words.both("figure_levels", total=len(own))
+    made.figures = [Figure("levels", lambda: draw_levels(own, foot), alt_levels(own), caption)]
     made.provenance = [f"{len(rows)} operator tries"]
     worst = next((one for one in found if one["status"] == "broken"), None)
     made.answers = {"works": worst or next((one for one in found if one["code"] == "PASS"), found[0])}
@@ -88,11 +88,11 @@ def _cell(codes: list[str]) -> Text | None:
     passed = sum(code in evidence.SOUND for code in codes)
     rest = Counter(code for code in codes if code not in evidence.SOUND)
     ordered = sorted(rest.items(), key=lambda one: evidence.ORDER.index(one[0]))
-    said = {
-        lang: words.word("list_comma", lang).join(f"{count} {words.word(f'op_{code}', lang)}" for code, count in ordered)
-        for lang in words.LANGUAGES
-    }
-    return {lang: f"{passed}/{len(codes)}" + (f" ({said[lang]})" if ordered else "") for lang in words.LANGUAGES}
+    said = {}
+    for lang in words.LANGUAGES:
+        rests = words.word("list_comma", lang).join(f"{n} {words.word(f'op_{code}', lang)}" for code, n in ordered)
+        said[lang] = f"{passed}/{len(codes)}" + (f" ({rests})" if ordered else "")
+    return said
 
 
 def level_table(rows: list[Row]) -> pd.DataFrame:
@@ -110,7 +110,7 @@ def failed_table(rows: list[Row], *, hip: bool) -> pd.DataFrame:
     lines = []
     for row in sorted(rows, key=lambda one: evidence.ORDER.index(evidence.verdict(one))):
         code = evidence.verdict(row)
-        if code not in evidence.BROKEN and code != "NOT_SUPPORTED":
+        if code not in evidence.BROKEN:
             continue
         known = operator_judges.known(row, hip=hip)
         entry = problems.table().get(known or "")
@@ -159,7 +159,7 @@ def changed_table(rows: list[Row], before: list[Row]) -> pd.DataFrame:
 
 
 def first_table(rows: list[Row]) -> pd.DataFrame:
-    lines = []
+    lines: list[dict[str, Any]] = []
     for row in rows:
         first, steady = evidence.first_call(row)
         if first and steady and first > 10 * steady:
@@ -233,10 +233,13 @@ def warning_table(rows: list[Row]) -> pd.DataFrame:
 
 
 def untried_table(rows: list[Row]) -> pd.DataFrame:
+    """Return what has no verdict, by reason: not tried, not in this build, nothing to compare with."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row.get("not_tried"):
-            groups.setdefault(row["not_tried"], []).append(row)
+        code = evidence.verdict(row)
+        if code in ("NOT_TRIED", "NO_REFERENCE", "NOT_SUPPORTED"):
+            reason = row.get("not_tried") or row.get("no_reference") or operator_judges.first_line(row)
+            groups.setdefault(reason, []).append(row)
     lines: list[dict[str, Any]] = [
         {"why": _untried(reason), "count": len(some), "operators": operator_judges.names(some)}
         for reason, some in groups.items()
@@ -308,8 +311,6 @@ def footer(run: Path, rows: list[Row]) -> str:
         card=str(card), dtype=dtypes, n=len(rows), date=str(birth.get("started") or ""),
         notice="CPU run, no GPU measured" if on_cpu else "",
     )  # fmt: skip
-
-
 
 
 NAMES = (

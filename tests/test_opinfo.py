@@ -1,0 +1,124 @@
+"""PyTorch's own database of operators: entries that are right, random, unwritten, unsupported, and one that lies."""
+
+import pytest
+
+from rocmlab import evidence, operator_study, opinfo, results
+
+
+@pytest.fixture(scope="module")
+def entries():
+    return opinfo.database()
+
+
+def look(name, dtype="float32"):
+    return {**opinfo.look(name, dtype, "cpu"), "device_asked": "cpu", "status": "OK"}
+
+
+class Lying:
+    """An entry whose operator does something else on the device than in float64."""
+
+    def __init__(self, info, change):
+        self.info, self.change = info, change
+
+    def __getattr__(self, name):
+        return getattr(self.info, name)
+
+    def op(self, *args, **kwargs):
+        import torch
+
+        made = self.info.op(*args, **kwargs)
+        return made if made.dtype == torch.float64 else self.change(made)
+
+
+def test_the_database_is_there_and_every_entry_has_a_family(entries):
+    assert len(entries) > 400  # 702 in torch 2.13
+    families = {opinfo.family(name) for name in entries}
+    assert {"OpInfo nn.functional", "OpInfo linalg", "OpInfo fft", "OpInfo tensor operators"} <= families
+
+
+@pytest.mark.parametrize("name", ["add", "nn.functional.conv2d", "linalg.solve", "sort", "nn.functional.layer_norm"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_usual_operators_are_right(entries, name, dtype):
+    row = look(name, dtype)
+    if evidence.verdict(row) == "NOT_SUPPORTED":
+        assert name == "linalg.solve" and dtype in row["error"]
+        return
+    assert evidence.verdict(row) == "PASS" and row["samples"] >= 1 and row["inputs"][0]["elements"] > 0
+    assert row["inputs"][0]["over_tolerance"] < 1
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("randn", "random"), ("empty", "unwritten"), ("new_empty", "unwritten"), ("as_strided.partial_views", "views")],
+)
+def test_what_cannot_be_compared_is_a_row_with_its_reason(entries, name, reason):
+    row = look(name)
+    assert evidence.verdict(row) == "NO_REFERENCE" and reason in row["no_reference"]
+
+
+def test_a_dtype_that_the_database_does_not_list(entries):
+    assert evidence.verdict(look("linalg.eigh", "float16")) == "NOT_SUPPORTED"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda made: made + 1, "WRONG_VALUE"),
+        (lambda made: made * 1.01, "WRONG_VALUE"),
+        (lambda made: made * float("nan"), "NAN"),
+        (lambda made: made[..., :0], "WRONG_VALUE"),
+        (lambda made: made, "PASS"),
+    ],
+)
+def test_a_lie_is_seen_and_not_excused(entries, monkeypatch, change, code):
+    monkeypatch.setitem(entries, "tanh", Lying(entries["tanh"], change))
+    row = look("tanh")
+    assert evidence.verdict(row) == code
+    assert row.get("no_reference") is None
+
+
+def test_an_exception_is_a_row(entries, monkeypatch):
+    def fail(made):
+        raise RuntimeError("miopenStatusInternalError")
+
+    monkeypatch.setitem(entries, "tanh", Lying(entries["tanh"], fail))
+    row = look("tanh")
+    assert evidence.verdict(row) == "ERROR" and "miopenStatusInternalError" in row["error"]
+
+
+def test_a_difference_that_rounding_the_inputs_explains_is_no_fault(entries, monkeypatch):
+    """The remainder of something large: one rounding of the input moves it anywhere."""
+
+    class Steep(Lying):
+        def op(self, value, *args, **kwargs):
+            return (value * 1e9) % 7
+
+    monkeypatch.setitem(entries, "tanh", Steep(entries["tanh"], None))
+    assert "badly conditioned" in look("tanh")["no_reference"]
+
+
+def test_a_study_writes_a_row_for_each_and_goes_on_in_the_time_it_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(opinfo, "_workers", lambda device: 1)
+    run = results.start("02", str(tmp_path))
+    earlier = {"set": opinfo.SET, "family": "x", "status": "CRASH", "words": "SIGSEGV"}
+    for op, dtype in (("abs", "float32"), ("randn", "float32"), ("linalg.eigh", "float16")):
+        run.append("operators", {**earlier, "op": op, "dtype": dtype, "device_asked": "cpu"})
+    plan = operator_study.Plan(dtypes=("float32", "float16"), limit_s=60)
+    assert opinfo.study(run, "cpu", plan, mode="curated", budget_s=60) == 0
+    again = results.start("02", str(tmp_path))
+    assert opinfo.study(again, "cpu", plan, mode="failed", budget_s=60) == 3
+    rows = again.rows("operators")
+    assert {row["op"]: evidence.verdict(row) for row in rows} == {
+        "abs": "PASS", "randn": "NO_REFERENCE", "linalg.eigh": "NOT_SUPPORTED",
+    }  # fmt: skip
+    assert all(row["plan_only"] for row in rows)
+    now, before = operator_study.merged(operator_study.attempts(tmp_path))
+    assert len(now) == len(before) == 3 and not operator_study.failed(tmp_path, opinfo.SET)
+
+
+def test_without_a_database_there_is_one_row_that_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(opinfo, "_names", lambda *_: "PyTorch's OpInfo database: ImportError: no numpy")
+    run = results.start("02", str(tmp_path))
+    assert opinfo.study(run, "cpu", operator_study.Plan(), mode="all", budget_s=60) == 1
+    row = run.rows("operators")[0]
+    assert evidence.verdict(row) == "NOT_TRIED" and "no numpy" in row["not_tried"]

@@ -22,6 +22,7 @@ FLAT = 1.5  # times the step of batch 1
 LEAST_BATCH = 4  # a step that is flat up to 2 says nothing
 RISES = 1.25  # times the step of batch 1: from here on more rows cost time
 FIRST_VISIT_LEAST = 1.15  # times the later visits, for every shape
+UNSURE = 0.5  # an interval of the ratio as wide as this holds free and dear alike
 FREE = 1.1  # a second request that slows the first by less than a tenth costs nothing that anybody notices
 
 
@@ -174,7 +175,10 @@ def second_request(record: dict[str, Any]) -> Finding | None:
         return None
     batch = more[0]
     ratio = steps[batch] / steps[1]
-    variant = "free" if ratio <= FREE else "cheap" if ratio < (1 + batch) / 2 else "dear"
+    one = next(i for i in record["items"] if isinstance(i, dict) and i.get("batch") == batch)
+    low, high = one.get("times_low"), one.get("times_high")
+    unsure = is_number(low) and is_number(high) and high - low > UNSURE
+    variant = "unsure" if unsure else "free" if ratio <= FREE else "cheap" if ratio < (1 + batch) / 2 else "dear"
     free_to = max((b for b in steps if steps[b] <= RISES * steps[1]), default=1)
     given = {"batch": batch, "slower_pct": 100 * (ratio - 1), "throughput_ratio": batch / ratio}
     return finding("SECOND_REQUEST", numbers=given, variant=variant, up_to=free_to, slower=max(0.0, 100 * (ratio - 1)))

@@ -81,7 +81,8 @@ def judge(found: list[dict[str, Any]], peak_gb_s: float | None) -> list[Finding]
         }
         given = {"ceiling_gb_s": best.gb_s, **{f"{way}_gb_s": one.gb_s if one else None for way, one in ways.items()}}
         given["stated_gb_s"] = peak_gb_s
-        variant = "of_stated" if peak_gb_s else None
+        spoilt = disturbed(found)
+        variant = "disturbed" if spoilt is not None else "of_stated" if peak_gb_s else None
         pct = 100 * best.gb_s / peak_gb_s if peak_gb_s else None
-        said.append(finding("BANDWIDTH_CEILING", numbers=given, variant=variant, way=best.way, pct=pct))
+        said.append(finding("BANDWIDTH_CEILING", numbers=given, variant=variant, way=best.way, pct=pct, others=spoilt))
     return said

@@ -111,7 +111,10 @@ def sweep(rows: list[dict[str, Any]], context: int, roof_gb_s: float | None, roo
         own, times = interval(steps_of(rows, item)), ratio(rows, item)
         whole = item["batch"] == 1 or not anchored  # a batch without its anchor would be compared across time
         step = alone.median * times.median if alone and times else own.median if own and whole else None
-        span = {"decode_step_low_ms": own.low, "decode_step_high_ms": own.high} if own and item["batch"] == 1 else {}
+        doubt = {"times_low": times.low, "times_high": times.high} if times else {}
+        span = doubt | (
+            {"decode_step_low_ms": own.low, "decode_step_high_ms": own.high} if own and item["batch"] == 1 else {}
+        )
         memory = next((r["memory"] for r in rows if r.get("memory") and _same(r, item)), None)
         lost = {"error": error_of(rows, item) or "not measured", "memory": memory}
         found.append({"batch": item["batch"], **({"decode_step_ms": step} | span if step else lost)})

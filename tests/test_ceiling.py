@@ -80,6 +80,7 @@ def test_a_ceiling_of_the_cpu_taken_while_others_worked_is_none_and_says_why():
     rows = [row | {"others_cpu_pct": 40.0} for row in sweeps.bandwidth({512: (8.0, 8.0)}, device="cpu")]
     found = roof.roof(rows, None, 1e9)
     assert found.gb_s is None and "40%" in found.reason["en"] and "40%" in found.reason["zh"]
+    assert "not used" in findings.say(roof.judge(rows, None)[0])["sentence"]
     calm = [row | {"others_cpu_pct": 3.0} for row in rows]
     assert roof.roof(calm, None, 1e9).kind == "measured"
     card = [row | {"device": "cuda:0"} for row in rows]  # a card's own memory does not care

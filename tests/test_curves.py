@@ -122,6 +122,7 @@ def test_two_lengths_are_no_line():
         (sweeps.lengths(a_ms=20.0, b_us=5.0), "CONTEXT_COSTS"),
         (sweeps.lengths(a_ms=20.0, b_us=0.01), "CONTEXT_NO_EFFECT"),
         (sweeps.lengths(a_ms=20.0, b_us=-0.1), "CONTEXT_NO_EFFECT"),
+        (sweeps.lengths(a_ms=20.0, b_us=0.2, jitter=(0.85, 1.15, 0.9, 1.1, 0.95, 1.05)), "CONTEXT_UNDECIDED"),
     ],
 )
 def test_the_context_costs_or_does_not(rows, code):
@@ -178,6 +179,7 @@ def test_first_visits_that_noise_slows_at_some_lengths_only_are_no_finding():
         if row.get("visit") == "first" and row["length"] != 100:
             row["t_end_s"] += 0.4
     assert curve_judges.judge_visits(rows) == []
+    assert curve_judges.judge_visits(sweeps.lengths(a_ms=20.0, first_extra_ms=-10.0)) == []  # nor a second one by luck
 
 
 @pytest.mark.parametrize(
@@ -387,6 +389,11 @@ def test_what_a_second_request_would_cost(steps, variant):
     found = batch_judges.second_request({"items": [{"batch": b, "decode_step_ms": ms} for b, ms in steps.items()]})
     assert found["variant"] == variant
     assert ("cost you nothing" in said(found)) == (variant == "free")
+    items = [
+        {"batch": 1, "decode_step_ms": 20.0},
+        {"batch": 2, "decode_step_ms": 20.0, "times_low": 0.7, "times_high": 1.6},
+    ]
+    assert batch_judges.second_request({"items": items})["variant"] == "unsure"
     assert batch_judges.second_request({"items": [{"batch": 2, "decode_step_ms": 1.0}]}) is None
 
 

@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import queue
+import re
 import sys
 import threading
 import time
@@ -221,13 +222,23 @@ def _samples(info: Any, name: str, kind: Any, device: str, row: dict[str, Any]) 
         total["over_tolerance"] = max(total["over_tolerance"], found["over_tolerance"] or 0.0)
         if found["not_finite"] or found["outside"]:
             row["no_reference"] = _excuse(info, name, sample, kind, device, found)
-            row["inputs"] = [{"inputs": "samples", "sample": sample.summary()[:500], **total}]
+            row["inputs"] = [{"inputs": "samples", "sample": described(sample), **total}]
             return
         if time.perf_counter() - began > SAMPLES_S:
             break
     row["inputs"] = [{"inputs": "samples", **total}]
     if name.startswith(UNWRITTEN):
         row["no_reference"] = "unwritten memory: any value is right"
+
+
+def described(sample: Any) -> str:
+    """Return a sample in words, without what says nothing."""
+    said = re.sub(
+        r", (?:args=\(\)|kwargs=\{\}|broadcasts_input=\w+|name='\w*')|device=\"cpu\", |dtype=torch\.",
+        "",
+        sample.summary(),
+    )
+    return said.removeprefix("SampleInput(").removesuffix(")")[:500]
 
 
 def _one(info: Any, sample: Any, kind: Any, device: str, row: dict[str, Any]) -> dict[str, Any] | None:

@@ -276,3 +276,57 @@ def test_a_text_of_odd_types_is_judged_without_an_exception():
     assert texts.wrong_step(whole | {"gaps_logits": [0.0, "x"]}) == 1
     assert texts.wrong_step(whole | {"gaps_logits": [0.0, 0.0, math.nan]}) == 2
     assert texts.wrong_step(whole | {"gaps_logits": [0.0, 1e9], "max_abs_logit": 10**400}) == 1
+
+
+# ---- a first call that compiles, and a result that is wrong as a whole only
+
+
+CALLS = [9000.0, 40.0, 10.1, 10.0, 9.9, 10.0, 10.2, 9.8, 10.0, 10.0]
+
+
+def test_a_first_call_that_compiles_is_no_speed(tmp_path):
+    record = {"schema": "rocmlab-timings-1", "unit": "ms", "op": "gru", "calls": CALLS, "new_shape_first_call": 8000.0}
+    found = answer(tmp_path, record)
+    assert (found["verdict"], found["status"]) == ("COMPILE_ON_FIRST_CALL", "warn")
+    assert found["numbers"]["median_ms"] == 10.0 and found["numbers"]["steady_calls"] == 8
+    assert found["numbers"]["first_call_ms"] == 9000.0 and found["numbers"]["new_shape_first_call_ms"] == 8000.0
+    assert found["numbers"]["second_process_first_call_ms"] is None
+    assert found["numbers"]["second_process_first_call_ms_reason"]
+    assert "911" not in found["sentence"]  # the mean of all ten
+
+
+@pytest.mark.parametrize("calls", [CALLS[2:], [900.0, *CALLS[2:]], [2000.0, *[1500.0] * 9], [9000.0, 10.0], []])
+def test_a_usual_first_call_is_no_finding(tmp_path, calls):
+    found = answer(tmp_path, {"schema": "rocmlab-timings-1", "unit": "ms", "op": "gru", "calls": calls})
+    assert "COMPILE_ON_FIRST_CALL" not in [one["code"] for one in found["findings"]]
+
+
+def pieces(whole, chunks, random=None):
+    part = {"nan_count": 0, "inf_count": 0, "max_abs_err_vs_cpu": 1e-5}
+    record = {"schema": "rocmlab-chunk-check-1", "op": "bmm", "dtype": "float32"}
+    record |= {"shape": {"rows": 300000, "k": 256, "n": 64}, "whole": part | whole, "chunks_50k_rows": part | chunks}
+    return record if random is None else record | {"random_input_same_shape": part | random}
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict"),
+    [
+        (pieces({"nan_count": 7, "max_abs_err_vs_cpu": None}, {}, {}), "WRONG_RESULT_BY_SIZE"),
+        (pieces({"inf_count": 7}, {}), "WRONG_RESULT_BY_SIZE"),
+        (pieces({"max_abs_err_vs_cpu": 90.0}, {}, {}), "WRONG_RESULT_BY_SIZE"),
+        (pieces({"nan_count": 7}, {"nan_count": 7}, {}), "WRONG_VALUE"),
+        (pieces({}, {}, {}), "OK"),
+        (pieces({"max_abs_err_vs_cpu": 3e-4}, {}, {}), "OK"),
+    ],
+)
+def test_wrong_as_a_whole_and_right_in_pieces(tmp_path, record, verdict):
+    found = answer(tmp_path, record)
+    assert (found["kind"], found["verdict"]) == ("chunk_check", verdict)
+
+
+def test_exit_codes_are_said_by_platform(tmp_path):
+    items = [{"platform": "windows", "returncode": 139}, {"platform": "linux", "returncode": 139}, {"returncode": "x"}]
+    found = answer(tmp_path, {"schema": "rocmlab-exit-codes-1", "items": items})
+    assert (found["kind"], found["verdict"], found["numbers"]["items"]) == ("exit_codes", "CRASH", 2)
+    assert [one["code"] for one in found["findings"]] == ["CRASH", "ERROR"]
+    assert "segmentation fault" in found["sentence"] and "exit code 139" in found["sentence"]

@@ -9,7 +9,18 @@ from pathlib import Path
 import cases
 import pytest
 
-from rocmlab import evidence, findings, operator_judges, operator_study, operators, problems, results, tolerance, worker
+from rocmlab import (
+    evidence,
+    findings,
+    operator_judges,
+    operator_study,
+    operators,
+    problems,
+    results,
+    runner,
+    tolerance,
+    worker,
+)
 from rocmlab.sections import operators as section_02
 
 HERE = Path(__file__).parent
@@ -486,3 +497,9 @@ def test_further_cases(shared):
     assert len(entries) >= 5
     for name, entry in entries.items():
         assert cases.differences(shared / "cases" / name, entry) == [], name
+
+
+def test_a_broken_operator_ends_a_strict_report_only(bad, capsys):
+    run, _ = bad
+    assert runner._page(run.path, "en", strict=False) is False
+    assert runner._page(run.path, "en", strict=True) is True

@@ -10,7 +10,7 @@ import statistics
 import sys
 from typing import Any
 
-from rocmlab import batch_judges, drift, findings, isolate, rates, series, texts
+from rocmlab import batch_judges, drift, evidence, findings, isolate, rates, series, texts
 from rocmlab.findings import finding
 from rocmlab.readers import Evidence, Reading
 
@@ -134,7 +134,7 @@ def _exit_codes(record: dict[str, Any]) -> Reading:
         status, words = isolate.meaning(int(item["returncode"]), str(item.get("platform") or "") or None)
         if status in findings.messages():
             found.append(finding(status, variant="exit", words=words))
-    order = list(dict.fromkeys(one["code"] for one in found))
+    order = sorted({one["code"] for one in found}, key=evidence.ORDER.index)
     kept = [next(one for one in found if one["code"] == code) for code in order]
     headline = finding("EXIT_CODES_READ", items=len(items))
     return Reading("exit_codes", numbers={"items": len(items)}, findings=kept, headline=headline)

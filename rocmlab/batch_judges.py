@@ -21,6 +21,8 @@ FAR_PCT = 30.0  # at most this, with a flat step: a fixed cost
 FLAT = 1.5  # times the step of batch 1
 LEAST_BATCH = 4  # a step that is flat up to 2 says nothing
 RISES = 1.25  # times the step of batch 1: from here on more rows cost time
+FIRST_VISIT_LEAST = 1.15  # times the later visits, for every shape
+UNSURE = 0.5  # an interval of the ratio as wide as this holds free and dear alike
 FREE = 1.1  # a second request that slows the first by less than a tenth costs nothing that anybody notices
 
 
@@ -109,10 +111,21 @@ def _roof(record: dict[str, Any]) -> dict[str, Any]:
 def _verdict(record: dict[str, Any], numbers: dict[str, Any]) -> Finding:
     share, growth, largest = numbers["roof_pct"], numbers["step_growth"], numbers["largest_batch"]
     code, variant = _decide(share, growth, largest)
+    if variant is None and code != _decide(_share_at(record, share, "high"), growth, largest)[0]:
+        code, variant = "UNDECIDED", "scatter"
+    if variant is None and code != _decide(_share_at(record, share, "low"), growth, largest)[0]:
+        code, variant = "UNDECIDED", "scatter"
     steps, _ = measured(record)
     keys = ("decode_tok_s", "gb_s", "roof_pct", "roof_tok_s", "step_growth", "largest_batch")
     flat_to = max((b for b, ms in steps.items() if ms <= FLAT * steps.get(1, 0)), default=1)
     return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, flat_to=flat_to, **_roof(record))
+
+
+def _share_at(record: dict[str, Any], share: float | None, end: str) -> float | None:
+    """Return the share of the roof at one end of the interval of batch 1's step, where the record has one."""
+    one = next((i for i in record.get("items") or [] if isinstance(i, dict) and i.get("batch") == 1), {})
+    step, bound = one.get("decode_step_ms"), one.get(f"decode_step_{end}_ms")
+    return share * step / bound if share is not None and is_number(step) and is_number(bound) and bound else share
 
 
 def _decide(share: float | None, growth: float | None, largest: int | None) -> tuple[str, str | None]:
@@ -162,7 +175,10 @@ def second_request(record: dict[str, Any]) -> Finding | None:
         return None
     batch = more[0]
     ratio = steps[batch] / steps[1]
-    variant = "free" if ratio <= FREE else "cheap" if ratio < (1 + batch) / 2 else "dear"
+    one = next(i for i in record["items"] if isinstance(i, dict) and i.get("batch") == batch)
+    low, high = one.get("times_low"), one.get("times_high")
+    unsure = is_number(low) and is_number(high) and high - low > UNSURE
+    variant = "unsure" if unsure else "free" if ratio <= FREE else "cheap" if ratio < (1 + batch) / 2 else "dear"
     free_to = max((b for b in steps if steps[b] <= RISES * steps[1]), default=1)
     given = {"batch": batch, "slower_pct": 100 * (ratio - 1), "throughput_ratio": batch / ratio}
     return finding("SECOND_REQUEST", numbers=given, variant=variant, up_to=free_to, slower=max(0.0, 100 * (ratio - 1)))
@@ -202,7 +218,8 @@ def judge_first_pass(rows: list[dict[str, Any]], side: str) -> list[Finding]:
     if both_.empty:
         return []
     new, usual = float(both_["decode_step_ms"].median()), float(both_["decode_step_ms_usual"].median())
-    if new <= FIRST_VISIT_TIMES * usual:
+    every = (both_["decode_step_ms"] / both_["decode_step_ms_usual"]).min()  # noise slows some down, never all
+    if new <= FIRST_VISIT_TIMES * usual or every <= FIRST_VISIT_LEAST:
         return []
     given = {"first_pass_step_ms": new, "steady_step_ms": usual}
     return [finding("FIRST_VISIT_SLOW", numbers=given, side=side, first=new, usual=usual, extra=new - usual)]

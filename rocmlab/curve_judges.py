@@ -18,6 +18,7 @@ from rocmlab.words import number
 NO_EFFECT_PCT = 5.0  # of TPOT, over all contexts measured: less is no effect
 CURVED_PCT = 10.0  # largest distance of a median from the line that still is a straight line
 STAMP_PCT = 1.0
+FIRST_VISIT_LEAST = 1.15  # times the second visit, for every length
 RISES = 1.25  # a prefill within a quarter of the shortest prompt's has not grown
 FLAT_PROMPTS = 4  # over a prompt four times as long
 
@@ -57,7 +58,7 @@ def judge_phases(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
     given |= {"long_prefill_ms": long["prefill_ms"].median, "long_prefill_tok_s": long["prefill_tok_s"]}
     given["long_length"] = long["length_tokens"]
     if short["mbu_pct"] is None:
-        given["mbu_pct_reason"] = roof.reason
+        given["mbu_pct_reason"] = roof.reason.get("en")
     if short["mbu_pct"] is not None and short["mbu_pct"] > 105:
         numbers = {"decode_step_ms": given["tpot_ms"], "gb_s": short["gb_s"], "roof_pct": short["mbu_pct"]}
         return [finding("IMPOSSIBLE_RATE", numbers=numbers, variant="bandwidth", roof=roof.gb_s, kind=roof.name)]
@@ -88,6 +89,8 @@ def judge_prefill(rows: list[dict[str, Any]]) -> list[Finding]:
     flat_to = max(length for length, ms in known.items() if ms <= RISES * known[short])
     given = {"prefill_growth": known[long] / known[short], "prompt_growth": long / short, "prefill_flat_to": flat_to}
     code = "PREFILL_FLAT" if flat_to >= FLAT_PROMPTS * short else "PREFILL_GROWS"
+    if code == "PREFILL_GROWS" and known[long] <= RISES * known[short]:
+        return []  # flat, but over prompts too alike to say anything
     said = {"flat": number(known[flat_to], "ms"), "few": number(known[short], "ms"), "many": number(known[long], "ms")}
     variant = "throughout" if code == "PREFILL_FLAT" and flat_to == long else None
     return [finding(code, numbers=given, variant=variant, short=short, long=long, **said)]
@@ -103,11 +106,15 @@ def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
     given: dict[str, Any] = {"tpot_at_0_ms": fit.a_ms, "us_a_position": fit.b_us, "us_a_position_low": fit.b_low_us}
     given |= {"us_a_position_high": fit.b_high_us, "fit_residual_pct": fit.residual_pct}
     words: dict[str, Any] = {"reach": reach, "longest": float(frame["context"].max())}
-    rise_pct = 100 * fit.b_us * reach / 1000 / fit.a_ms if fit.a_ms > 0 else float("inf")
+    rise_pct, most_pct = (
+        100 * slope * reach / 1000 / fit.a_ms if fit.a_ms > 0 else float("inf") for slope in (fit.b_us, fit.b_high_us)
+    )
     if fit.residual_pct > CURVED_PCT:
         return [finding("CONTEXT_NOT_A_LINE", numbers=given, **words)]
-    if fit.b_low_us <= 0 or abs(rise_pct) < NO_EFFECT_PCT:
+    if most_pct < NO_EFFECT_PCT:
         return [finding("CONTEXT_NO_EFFECT", numbers=given, rise=rise_pct, **words)]
+    if fit.b_low_us <= 0 or rise_pct < NO_EFFECT_PCT:
+        return [finding("CONTEXT_UNDECIDED", numbers=given, rise=rise_pct, most=most_pct, **words)]
     cache = next((r["kv_bytes_a_position"] for r in rows if r.get("kv_bytes_a_position")), None)
     read_us = cache / roof.gb_s / 1000 if cache and roof.gb_s else None
     variant = "against_cache" if read_us else None
@@ -124,7 +131,13 @@ def judge_visits(rows: list[dict[str, Any]]) -> list[Finding]:
     first, second = float(table["tpot_first_ms"].median()), float(table["tpot_second_ms"].median())
     given = {"first_visit_tpot_ms": first, "second_visit_tpot_ms": second}
     words: dict[str, Any] = {"side": side(rows), "first": first, "usual": second, "extra": first - second}
-    code = "FIRST_VISIT_SLOW" if first > FIRST_VISIT_TIMES * second else "FIRST_VISIT_SAME"
+    every = table["tpot_first_ms"].astype(float) / table["tpot_second_ms"].astype(float)
+    if first > FIRST_VISIT_TIMES * second:
+        code = "FIRST_VISIT_SLOW" if every.min() > FIRST_VISIT_LEAST else None  # noise slows some lengths down, not all
+    else:
+        code = "FIRST_VISIT_SAME" if second <= FIRST_VISIT_TIMES * first else None
+    if code is None:
+        return []
     return [finding(code, numbers=given, **words)]
 
 

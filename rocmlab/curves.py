@@ -15,13 +15,12 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import timing
+from rocmlab import timing, words
 from rocmlab.rates import is_number, rates
 from rocmlab.timing import Interval
 
 PERCENTILES = (50, 90, 99)
 HOST_BOUND = 0.85  # a step that takes this share of its time to queue waits for nothing: methods section 4
-NO_ROOM = "did not fit into memory"
 
 
 # ---- lengths (04)
@@ -65,7 +64,7 @@ def bytes_a_token(row: dict[str, Any], context: float, batch: int = 1) -> float 
     return row["weight_bytes"] + batch * (row.get("kv_bytes_a_position") or 0) * (context + 1)
 
 
-def by_length(rows: list[dict[str, Any]], ceiling_gb_s: float | None, reason: str = "") -> pd.DataFrame:
+def by_length(rows: list[dict[str, Any]], ceiling_gb_s: float | None, reason: Any = None) -> pd.DataFrame:
     """Return one line a prompt length: prefill, TTFT, TPOT, ITL percentiles, GB/s, MBU; null with a reason."""
     frame, lines = steady(rows), []
     lengths = sorted({r["length"] for r in rows if r.get("kind") == "hand" and r.get("visit") != "cold"})
@@ -81,9 +80,9 @@ def by_length(rows: list[dict[str, Any]], ceiling_gb_s: float | None, reason: st
         moved = bytes_a_token(head, float(group["context"].iloc[0])) if len(group) else None
         line["gb_s"] = moved / line["tpot_ms"].median / 1e6 if moved and line["tpot_ms"] else None
         line["mbu_pct"] = 100 * line["gb_s"] / ceiling_gb_s if line["gb_s"] and ceiling_gb_s else None
-        line |= {f"{name}_reason": NO_ROOM for name, value in list(line.items()) if value is None}
+        line |= {f"{name}_reason": words.both("no_room") for name, value in list(line.items()) if value is None}
         if line["gb_s"] and not ceiling_gb_s:
-            line["mbu_pct_reason"] = reason or "no measured ceiling"
+            line["mbu_pct_reason"] = reason or words.both("roof_unknown")
         lines.append(line)
     return pd.DataFrame(lines)
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from rocmlab import archs, ceiling, gpus
+from rocmlab import archs, ceiling, gpus, words
 from rocmlab.findings import Finding, finding
-from rocmlab.words import both
+
+SPOILS_PCT = 20.0  # of the processor in other hands: what the CPU's memory then gives is no ceiling
 
 
 @dataclass(frozen=True)
 class Roof:
-    """What a rate is compared with: GB/s, whether it was `measured` here or is the `stated` peak; or why not."""
+    """What a rate is compared with: GB/s, `measured` here or the `stated` peak; or none and why (en, zh)."""
 
     gb_s: float | None
     kind: str
-    reason: str = ""
+    reason: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> dict[str, str]:
         """What it is called, in both languages."""
-        return both("roof_measured" if self.kind == "measured" else "roof_stated")
+        return words.both("roof_measured" if self.kind == "measured" else "roof_stated")
 
 
 def stated(snapshot: dict[str, Any], subject: dict[str, Any]) -> float | None:
@@ -35,14 +36,25 @@ def stated(snapshot: dict[str, Any], subject: dict[str, Any]) -> float | None:
 
 def roof(found: list[dict[str, Any]], peak_gb_s: float | None, working_set: float | None = None) -> Roof:
     """Return the measured ceiling where there is one, else the stated peak; neither for what a cache may hold."""
+    spoilt = disturbed(found)
+    if spoilt is not None:
+        why = words.both("roof_disturbed", pct=f"{spoilt:.0f}")
+        return Roof(peak_gb_s, "stated") if peak_gb_s else Roof(None, "none", why)
     best = ceiling.bandwidth(found, peak_gb_s)
     if working_set is not None and found and ceiling.in_cache(found, working_set, best):
-        return Roof(None, "none", "the model is so small that a cache may hold it: memory bandwidth is no roof for it")
+        return Roof(None, "none", words.both("roof_small"))
     if best:
         return Roof(best.gb_s, "measured")
     if peak_gb_s:
         return Roof(peak_gb_s, "stated")
-    return Roof(None, "none", "no bandwidth was measured, and no peak is stated for this device")
+    return Roof(None, "none", words.both("roof_unknown"))
+
+
+def disturbed(found: list[dict[str, Any]]) -> float | None:
+    """Return the share of the processor that others used while the CPU's bandwidth was measured, if it spoils that."""
+    past = [r for r in found if r.get("device") == "cpu" and r.get("bytes", 0) >= ceiling.PAST_CACHE]
+    shares = [r["others_cpu_pct"] for r in past if r.get("others_cpu_pct") is not None]
+    return max(shares) if shares and max(shares) > SPOILS_PCT else None
 
 
 def judge(found: list[dict[str, Any]], peak_gb_s: float | None) -> list[Finding]:
@@ -69,7 +81,8 @@ def judge(found: list[dict[str, Any]], peak_gb_s: float | None) -> list[Finding]
         }
         given = {"ceiling_gb_s": best.gb_s, **{f"{way}_gb_s": one.gb_s if one else None for way, one in ways.items()}}
         given["stated_gb_s"] = peak_gb_s
-        variant = "of_stated" if peak_gb_s else None
+        spoilt = disturbed(found)
+        variant = "disturbed" if spoilt is not None else "of_stated" if peak_gb_s else None
         pct = 100 * best.gb_s / peak_gb_s if peak_gb_s else None
-        said.append(finding("BANDWIDTH_CEILING", numbers=given, variant=variant, way=best.way, pct=pct))
+        said.append(finding("BANDWIDTH_CEILING", numbers=given, variant=variant, way=best.way, pct=pct, others=spoilt))
     return said

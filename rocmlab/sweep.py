@@ -103,15 +103,21 @@ def sweep(rows: list[dict[str, Any]], context: int, roof_gb_s: float | None, roo
     """
     head: dict[str, Any] = next((r for r in rows if r.get("weight_bytes")), {})
     found = []
+    anchored = any(row.get("kind") == "anchor" for row in rows)
     alone = interval(steps_of(rows, {"context": context, "batch": 1, "padded": False}))
     for item in items(rows):
         if item["context"] != context or item["padded"]:
             continue
         own, times = interval(steps_of(rows, item)), ratio(rows, item)
-        step = alone.median * times.median if alone and times else own.median if own else None
+        whole = item["batch"] == 1 or not anchored  # a batch without its anchor would be compared across time
+        step = alone.median * times.median if alone and times else own.median if own and whole else None
+        doubt = {"times_low": times.low, "times_high": times.high} if times else {}
+        span = doubt | (
+            {"decode_step_low_ms": own.low, "decode_step_high_ms": own.high} if own and item["batch"] == 1 else {}
+        )
         memory = next((r["memory"] for r in rows if r.get("memory") and _same(r, item)), None)
         lost = {"error": error_of(rows, item) or "not measured", "memory": memory}
-        found.append({"batch": item["batch"], **({"decode_step_ms": step} if step else lost)})
+        found.append({"batch": item["batch"], **({"decode_step_ms": step} | span if step else lost)})
     kept = ("arch", "model", "dtype", "weight_bytes", "kv_bytes_a_position", "new_tokens_each", "device")
     record = {key: head.get(key) for key in kept}
     return {"schema": SCHEMA, **record, "prompt_tokens": context, "peak_gb_s": roof_gb_s, "roof": roof, "items": found}

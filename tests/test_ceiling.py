@@ -76,6 +76,17 @@ def test_a_model_that_a_cache_may_hold_has_no_memory_roof():
     assert roof.roof(rows, None, 1e5).gb_s is None  # smaller than all that was measured
 
 
+def test_a_ceiling_of_the_cpu_taken_while_others_worked_is_none_and_says_why():
+    rows = [row | {"others_cpu_pct": 40.0} for row in sweeps.bandwidth({512: (8.0, 8.0)}, device="cpu")]
+    found = roof.roof(rows, None, 1e9)
+    assert found.gb_s is None and "40%" in found.reason["en"] and "40%" in found.reason["zh"]
+    assert "not used" in findings.say(roof.judge(rows, None)[0])["sentence"]
+    calm = [row | {"others_cpu_pct": 3.0} for row in rows]
+    assert roof.roof(calm, None, 1e9).kind == "measured"
+    card = [row | {"device": "cuda:0"} for row in rows]  # a card's own memory does not care
+    assert roof.roof(card, None, 1e9).kind == "measured"
+
+
 def test_the_stated_peak_is_that_of_the_very_card():
     probe = {"devices": [{"index": 0, "name": "AMD Radeon RX 6650 XT", "gcnArchName": "gfx1032"}]}
     subject = {"index": 0, "arch": "gfx1032", "name": "AMD Radeon RX 6650 XT", "memory_bytes": 8 << 30}

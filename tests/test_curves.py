@@ -12,7 +12,7 @@ from rocmlab import batch_judges, curve_judges, curves, findings, readers, resul
 from rocmlab.sections import batch_sweep, prefill_decode
 
 MEASURED = roof.Roof(500.0, "measured")
-NONE = roof.Roof(None, "none", "nothing was measured")
+NONE = roof.Roof(None, "none", {"en": "nothing was measured", "zh": "没有测量"})
 
 
 def codes(found):
@@ -122,6 +122,7 @@ def test_two_lengths_are_no_line():
         (sweeps.lengths(a_ms=20.0, b_us=5.0), "CONTEXT_COSTS"),
         (sweeps.lengths(a_ms=20.0, b_us=0.01), "CONTEXT_NO_EFFECT"),
         (sweeps.lengths(a_ms=20.0, b_us=-0.1), "CONTEXT_NO_EFFECT"),
+        (sweeps.lengths(a_ms=20.0, b_us=0.2, jitter=(0.85, 1.15, 0.9, 1.1, 0.95, 1.05)), "CONTEXT_UNDECIDED"),
     ],
 )
 def test_the_context_costs_or_does_not(rows, code):
@@ -156,7 +157,7 @@ def test_prefill_and_decode_are_said_with_the_share_of_the_ceiling_and_its_kind(
     stated = curve_judges.judge_phases(sweeps.lengths(), roof.Roof(500.0, "stated"))[0]
     assert "stated peak" in said(stated)
     bare = curve_judges.judge_phases(sweeps.lengths(), NONE)[0]
-    assert bare["numbers"]["mbu_pct"] is None and bare["numbers"]["mbu_pct_reason"] == NONE.reason
+    assert bare["numbers"]["mbu_pct"] is None and bare["numbers"]["mbu_pct_reason"] == "nothing was measured"
 
 
 def test_a_rate_five_percent_above_the_measured_ceiling_is_impossible():
@@ -170,6 +171,15 @@ def test_first_visits_that_cost_and_that_do_not():
     found = curve_judges.judge_visits(sweeps.lengths(a_ms=20.0, b_us=0.0, first_extra_ms=40.0))[0]
     assert found["code"] == "FIRST_VISIT_SLOW" and found["words"]["extra"] == pytest.approx(40.0)
     assert codes(curve_judges.judge_visits(sweeps.lengths())) == ["FIRST_VISIT_SAME"]
+
+
+def test_first_visits_that_noise_slows_at_some_lengths_only_are_no_finding():
+    rows = sweeps.lengths(a_ms=20.0, b_us=0.0)
+    for row in rows:
+        if row.get("visit") == "first" and row["length"] != 100:
+            row["t_end_s"] += 0.4
+    assert curve_judges.judge_visits(rows) == []
+    assert curve_judges.judge_visits(sweeps.lengths(a_ms=20.0, first_extra_ms=-10.0)) == []  # nor a second one by luck
 
 
 @pytest.mark.parametrize(
@@ -379,6 +389,11 @@ def test_what_a_second_request_would_cost(steps, variant):
     found = batch_judges.second_request({"items": [{"batch": b, "decode_step_ms": ms} for b, ms in steps.items()]})
     assert found["variant"] == variant
     assert ("cost you nothing" in said(found)) == (variant == "free")
+    items = [
+        {"batch": 1, "decode_step_ms": 20.0},
+        {"batch": 2, "decode_step_ms": 20.0, "times_low": 0.7, "times_high": 1.6},
+    ]
+    assert batch_judges.second_request({"items": items})["variant"] == "unsure"
     assert batch_judges.second_request({"items": [{"batch": 2, "decode_step_ms": 1.0}]}) is None
 
 
@@ -395,11 +410,26 @@ def test_padding_that_costs_and_that_does_not():
     assert batch_judges.judge_padding(plain) == []
 
 
+def test_a_batch_without_its_anchor_has_no_step_in_the_record():
+    rows = [row for row in sweeps.batches(FLAT) if row.get("beside") != 32]
+    record = sweep.sweep(rows, 100, 500.0, "measured")
+    assert "error" in record["items"][-1] and "decode_step_ms" in record["items"][-2]
+
+
+@pytest.mark.parametrize(("wide", "code"), [((19.0, 21.0), "FIXED_COST_PER_STEP"), ((6.0, 21.0), "UNDECIDED")])
+def test_a_step_that_scatters_into_another_verdict_is_undecided(wide, code):
+    record = sweep.sweep(sweeps.batches(FLAT), 100, 500.0, "measured")
+    record["items"][0] |= {"decode_step_low_ms": wide[0], "decode_step_high_ms": wide[1]}
+    assert codes(batch_judges.judge(record)[1]) == [code]
+
+
 def test_a_slow_first_pass_is_named():
     assert codes(batch_judges.judge_first_pass(sweeps.batches(FLAT, first_extra_ms=40.0), "GPU")) == [
         "FIRST_VISIT_SLOW"
     ]
     assert batch_judges.judge_first_pass(sweeps.batches(FLAT), "GPU") == []
+    mixed = sweeps.batches({1: 20.0, 2: 20.0}, first_extra_ms=90.0) + sweeps.batches({4: 20.0}, first_extra_ms=1.0)
+    assert batch_judges.judge_first_pass(mixed, "GPU") == []
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,8 @@ def _pieces(record: dict[str, Any]) -> Reading:
 
 def _exit_codes(record: dict[str, Any]) -> Reading:
     """Say what each exit code of a child process means; the same code once."""
-    items = [
-        item for item in _listed(record.get("items")) if isinstance(item, dict) and _is_number(item.get("returncode"))
-    ]
+    given = [item for item in _listed(record.get("items")) if isinstance(item, dict)]
+    items = [item for item in given if _is_number(item.get("returncode"))]
     found = []
     for item in items:
         status, words = isolate.meaning(int(item["returncode"]), str(item.get("platform") or "") or None)

@@ -32,7 +32,7 @@ def section(run: Path) -> Section:
     shortest = min(one["context"] for one in sweep.items(rows))
     made.discarded = batch_judges.discarded(sweep.sweep(rows, shortest, roof.gb_s, roof.kind))
     said = "roof_measured_is" if roof.kind == "measured" else "roof_stated_is"
-    notes = [words.both(said, roof=words.number(roof.gb_s)) if roof.gb_s else {"en": roof.reason, "zh": roof.reason}]
+    notes = [words.both(said, roof=words.number(roof.gb_s)) if roof.gb_s else roof.reason]
     made.tables = [Table("by_batch", words.both("by_batch"), table, notes=notes, labels=LABELS)]
     foot = footer(run, rows, batch=None)
     drawn = lines(table, rows)

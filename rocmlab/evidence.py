@@ -142,20 +142,24 @@ def _sync(row: Row) -> str:
 
 
 def libraries(row: Row) -> list[str]:
-    """Return the libraries of a row's kernels, by their names; unknown ones are left out."""
+    """Return the libraries of a row: by the names of its kernels, else by a library's own log; unknown is left out."""
     names = _part(row, "kernels").get("names") or []
-    if _kind(row.get("device_asked")) == "cpu":
-        return ["oneDNN"] if names else []
-    found = (kernels.library(name) for name in names)
+    found = [kernels.library(name) for name in names] or list(row.get("logged") or {})
     return list(dict.fromkeys(name for name in found if name not in (kernels.OTHER, "memcpy", "memset")))
+
+
+def blind(rows: list[Row]) -> bool:
+    """Tell whether the profiler named no kernel for most of the operators that ran on the device."""
+    ran = [row for row in rows if levels(row)["ran"] == "yes"]
+    seen = sum(bool(_part(row, "kernels").get("names")) for row in ran)
+    return bool(ran) and 2 * seen < len(ran)
 
 
 def _kernels(row: Row, gpu: bool) -> dict[str, str]:
     """A kernel that was not seen is unknown, never no: the profiler may be blind, and a view launches none."""
     names = _part(row, "kernels").get("names")
-    if not gpu:
-        return {"kernel_seen": "na", "library_known": "yes" if names else "unknown"}
-    return {"kernel_seen": "yes" if names else "unknown", "library_known": "yes" if libraries(row) else "unknown"}
+    known = "yes" if libraries(row) else "unknown"
+    return {"kernel_seen": ("yes" if names else "unknown") if gpu else "na", "library_known": known}
 
 
 def speed(row: Row) -> tuple[timing.Interval | None, timing.Interval | None]:

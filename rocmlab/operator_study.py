@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmlab import evidence, operators, results, worker
+from rocmlab import evidence, libraries, logbook, operators, results, worker
 from rocmlab.operators.check import Check
+from rocmlab.readers import logs
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-operator-1"
 TABLE = "operators"
 SET = "curated"
+LOGS = "operator_logs"
 TEXT_KEPT = 2000
 MODES = ("curated", "all", "failed")
 PATIENCE = 3  # workers that may fail to start before the rest is given up
@@ -125,12 +127,55 @@ def _try(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Pla
 def _evidence(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan) -> dict[str, Any]:
     """Ask for further evidence; a worker that dies of it costs the evidence only."""
     given = {"catalogue": plan.catalogue, "name": check.name, "dtype": dtype, "device": device}
-    if not check.timed or (device == "cpu" and not check.library):
+    if not check.timed or device == "cpu":
         return {}
     outcome = keeper.call("rocmlab.operator_trial:evidence", given, limit_s=plan.limit_s)
     if outcome.status != "OK":
         return {"evidence_lost": f"{outcome.status}: {outcome.words}"}
     return {"evidence": outcome.result, "evidence_seconds": round(outcome.seconds, 3)}
+
+
+# ---- with the libraries' logs on
+
+
+def listen(run: Run, device: str, plan: Plan) -> int:
+    """Run what a library may serve once more with the libraries' logs on, where no profiler told whose kernels ran.
+
+    A worker of its own, because the variables must be set before the libraries are loaded, and because logging slows
+    everything down. Appends one row each to the table "operator_logs"; returns their number.
+    """
+    if device != "cpu" and not evidence.blind(run.rows(TABLE)):
+        return 0
+    variables = {
+        k: v
+        for kind, found in logbook.KINDS[logbook.backend(device)].items()
+        for k, v in found.items()
+        if kind != "runtime"
+    }
+    rows = []
+    with worker.Worker(env=variables, first=("rocmlab.operator_trial:begin", {"device": device})) as keeper:
+        for check, dtype, reason in chosen(plan, device):
+            if reason or not (check.library or check.family == "attention"):
+                continue
+            given = {"catalogue": plan.catalogue, "name": check.name, "dtype": dtype, "device": device}
+            outcome = keeper.call("rocmlab.operator_trial:once", given, limit_s=plan.limit_s)
+            heard = {"status": outcome.status, "words": outcome.words, "libraries": served(outcome.stderr)}
+            rows.append({"set": SET, "op": check.name, "dtype": dtype, "variables": sorted(variables), **heard})
+    if rows:
+        run.append(LOGS, rows)
+    return len(rows)
+
+
+def served(text: str) -> dict[str, int]:
+    """Return the calls by library that a log names, in the order of the log."""
+    parsers = logs.Parsers()
+    for number, line in enumerate(text.splitlines(), 1):
+        parsers.feed(line, number)
+    found: dict[str, int] = {}
+    for row in libraries.rows(parsers.log):
+        if row["stage"] == "run" and row["kind"] not in ("kernel", "plan"):
+            found[row["library"]] = found.get(row["library"], 0) + row["calls"]
+    return found
 
 
 def _short(text: str) -> str:
@@ -142,15 +187,19 @@ def _short(text: str) -> str:
 
 
 def attempts(run: Path) -> list[list[dict[str, Any]]]:
-    """Return the rows by attempt, the oldest first."""
-    path = run / "records" / f"{TABLE}.jsonl"
-    if not path.exists():
-        return []
-    rows, _ = results.parse_lines(path.read_text(encoding="utf-8", errors="replace"))
+    """Return the rows by attempt, the oldest first, each with the libraries that a log named for it (`logged`)."""
+    heard = {(row["set"], row["op"], row["dtype"]): row["libraries"] for row in _every(run, LOGS)}
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in _every(run, TABLE):
+        row["logged"] = heard.get((row.get("set"), row.get("op"), row.get("dtype")))
         groups.setdefault(str(row.get("attempt", "")), []).append(row)
     return [groups[key] for key in sorted(groups)]
+
+
+def _every(run: Path, table: str) -> list[dict[str, Any]]:
+    """Return the rows of all attempts."""
+    path = run / "records" / f"{table}.jsonl"
+    return results.parse_lines(path.read_text(encoding="utf-8", errors="replace"))[0] if path.exists() else []
 
 
 def merged(tries: list[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

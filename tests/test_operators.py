@@ -503,3 +503,42 @@ def test_a_broken_operator_ends_a_strict_report_only(bad, capsys):
     run, _ = bad
     assert runner._page(run.path, "en", strict=False) is False
     assert runner._page(run.path, "en", strict=True) is True
+
+
+# ---- libraries by their own logs
+
+
+def test_a_log_names_the_library_where_the_profiler_is_blind():
+    blind = {"evidence": {"kernels": {"names": None, "reason": "cannot see the device"}}}
+    silent, told = row(**blind), row("linear", **blind, logged={"rocBLAS": 3})
+    assert evidence.levels(silent)["library_known"] == "unknown"
+    levels = evidence.levels(told)
+    assert (levels["library_known"], levels["kernel_seen"]) == ("yes", "unknown")
+    assert evidence.libraries(told) == ["rocBLAS"]
+    assert evidence.blind([silent, told, row()]) and not evidence.blind([row(), row(), silent])
+    assert not evidence.blind([row(status="CRASH")])
+
+
+def test_calls_are_counted_by_library():
+    lines = ["noise", "MKL_VERBOSE SGEMM(N,N,512,256,512,0x7f,0x7f,512,0x7f,512,0x7f,0x7f,512) 1.25ms CNR:OFF NThr:2"]
+    kinds = "src:bf16::blocked:ab::f0 wei:bf16::blocked:ab::f0 dst:bf16::blocked:ab::f0"
+    lines += [
+        f"onednn_verbose,v1,primitive,exec,cpu,matmul,brg:avx512,undef,{kinds},,,256x512:512x512,0.5",
+        "UserWarning",
+    ]
+    log = "\n".join(lines)
+    assert operator_study.served(log) == {"MKL": 1, "oneDNN": 1}
+    assert operator_study.served("") == operator_study.served("nothing of a library\n") == {}
+
+
+def test_on_a_cpu_the_libraries_are_asked(tmp_path):
+    import torch
+
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this build of torch has no oneDNN that could write a log")
+    run = results.start("02", str(tmp_path))
+    plan = operator_study.Plan(only=("conv2d_1x1", "add"), dtypes=("float32",))
+    assert operator_study.listen(run, "cpu", plan) == 1  # add has no library to ask
+    run.append("operators", [row("conv2d_1x1", device_asked="cpu", device="cpu", evidence={}), row("add", evidence={})])
+    rows, _ = operator_study.merged(operator_study.attempts(tmp_path))
+    assert {one["op"]: evidence.libraries(one) for one in rows} == {"conv2d_1x1": ["oneDNN"], "add": []}

@@ -129,7 +129,7 @@ def _evidence(keeper: worker.Worker, check: Check, dtype: str, device: str, plan
     given = {"catalogue": plan.catalogue, "name": check.name, "dtype": dtype, "device": device}
     if not check.timed or device == "cpu":
         return {}
-    outcome = keeper.call("rocmlab.operator_trial:evidence", given, limit_s=plan.limit_s)
+    outcome = keeper.call("rocmlab.witnesses:evidence", given, limit_s=plan.limit_s)
     if outcome.status != "OK":
         return {"evidence_lost": f"{outcome.status}: {outcome.words}"}
     return {"evidence": outcome.result, "evidence_seconds": round(outcome.seconds, 3)}
@@ -158,7 +158,7 @@ def listen(run: Run, device: str, plan: Plan) -> int:
             if reason or not (check.library or check.family == "attention"):
                 continue
             given = {"catalogue": plan.catalogue, "name": check.name, "dtype": dtype, "device": device}
-            outcome = keeper.call("rocmlab.operator_trial:once", given, limit_s=plan.limit_s)
+            outcome = keeper.call("rocmlab.witnesses:once", given, limit_s=plan.limit_s)
             heard = {"status": outcome.status, "words": outcome.words, "libraries": served(outcome.stderr)}
             rows.append({"set": SET, "op": check.name, "dtype": dtype, "variables": sorted(variables), **heard})
     if rows:

@@ -1,50 +1,23 @@
 """Every operator of PyTorch's own OpInfo database, with its own sample inputs, against the CPU in float64.
 
 The database (torch.testing._internal) is what PyTorch tests itself with; which operators it holds depends on the
-installed torch. `study(...)` runs one request an operator and dtype over a few workers; `look(...)` answers inside one.
+installed torch. `study(...)` runs one request an operator and dtype over a few workers (opinfo_trial.py answers).
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-import math
 import os
 import queue
-import re
-import sys
 import threading
 import time
-import types
-import unittest
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
-from rocmlab import evidence, operator_study, timing, tolerance, worker
+from rocmlab import evidence, operator_study, worker
 from rocmlab.results import Run
 
 SET = "all"
 MOST_WORKERS = 4
-SAMPLES_S = 0.25  # seconds of samples for one operator and dtype; at least one sample is tried
-MOST_SAMPLES = 40
-STEPS = 8  # roundings that an unknown operator may take; OpInfo does not tell
-PERTURBED = 64.0  # times the change that rounding the inputs makes: beyond that an error is the operator's own
 RECYCLE = 400  # requests of one worker, so that what operators leave behind does not pile up
-
-# Memory that nobody has written: any value is right.
-UNWRITTEN = ("empty", "new_empty", "resize_")
-# Another right result looks wrong for these.
-FREE, JUMPS = "the result is not unique: sign, phase or order are free", "it jumps where a rounding decides"
-NOT_UNIQUE = dict.fromkeys(
-    (
-        "svd", "linalg.svd", "svd_lowrank", "pca_lowrank", "linalg.eig", "linalg.eigh", "geqrf", "ormqr", "lobpcg",
-        "linalg.householder_product", "linalg.ldl_factor", "linalg.ldl_factor_ex",
-    ),
-    FREE,
-) | {"nn.functional.grid_sample": JUMPS}  # fmt: skip
-# Their samples are views into larger memory, which a copy to another device loses.
-VIEWS = ("as_strided.partial_views",)
 GROUPS = ("nn.functional", "linalg", "fft", "special", "masked", "signal", "sparse", "torch.ops")
 
 
@@ -58,7 +31,7 @@ def study(run: Run, device: str, plan: operator_study.Plan, *, mode: str, budget
     if mode == "curated" or (only is not None and not only):
         return 0
     env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    first = ("rocmlab.opinfo:begin", {"device": device})
+    first = ("rocmlab.opinfo_trial:begin", {"device": device})
     keepers = [worker.Worker(env=env, first=first) for _ in range(_workers(device))]
     names = _names(keepers[0], device, plan.limit_s)
     if isinstance(names, str):
@@ -95,7 +68,7 @@ def _header(device: str, only: frozenset | None) -> dict[str, Any]:
 
 def _names(keeper: worker.Worker, device: str, limit_s: float) -> list[str] | str:
     """Return the names of all entries, or in words why the database cannot be had."""
-    outcome = keeper.call("rocmlab.opinfo:names", limit_s=limit_s)
+    outcome = keeper.call("rocmlab.opinfo_trial:names", limit_s=limit_s)
     return outcome.result if outcome.status == "OK" else f"PyTorch's OpInfo database: {outcome.words}"
 
 
@@ -133,7 +106,7 @@ def _drain(
 
 def _ask(keeper: worker.Worker, op: str, dtype: str, device: str, limit_s: float) -> dict[str, Any]:
     before = keeper.started
-    outcome = keeper.call("rocmlab.opinfo:look", {"name": op, "dtype": dtype, "device": device}, limit_s=limit_s)
+    outcome = keeper.call("rocmlab.opinfo_trial:look", {"name": op, "dtype": dtype, "device": device}, limit_s=limit_s)
     row = dict(outcome.result or {"error": outcome.error})
     row |= {"status": outcome.status, "words": outcome.words, "exit_code": outcome.exit_code}
     row |= {"seconds": round(outcome.seconds, 3), "stderr": outcome.stderr[: operator_study.TEXT_KEPT]}
@@ -146,221 +119,3 @@ def family(op: str) -> str:
     """Return the group of an entry by its name."""
     group = next((group for group in GROUPS if op.startswith(f"{group}.")), "tensor operators")
     return f"OpInfo {group}"
-
-
-# ---- inside a worker
-
-
-def begin(device: str) -> dict[str, Any]:
-    from rocmlab import operator_trial
-
-    return {**operator_trial.begin(device), "entries": len(database())}
-
-
-@functools.cache
-def database() -> dict[str, Any]:
-    """Return `{name: OpInfo}`. Raises ImportError where this torch has none or its imports are missing."""
-    try:
-        import expecttest  # noqa: F401
-    except ImportError:  # only the base class of PyTorch's own tests, none of which is run here
-        stand_in = types.ModuleType("expecttest")
-        stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
-        sys.modules["expecttest"] = stand_in
-    from torch.testing._internal import common_methods_invocations as invocations
-
-    _unseed()
-    found: dict[str, Any] = {}
-    for one in invocations.op_db:
-        name = f"{one.name}.{one.variant_test_name}" if one.variant_test_name else one.name
-        found.setdefault(name, one)
-    return found
-
-
-def _unseed() -> None:
-    """Let random entries be random: the database seeds them inside the call, so that two runs could not differ."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("torch.testing._internal.") and hasattr(module, "wrapper_set_seed"):
-            vars(module)["wrapper_set_seed"] = lambda op, *args, **kwargs: op(*args, **kwargs)
-
-
-def names() -> list[str]:
-    return list(database())
-
-
-def look(name: str, dtype: str, device: str) -> dict[str, Any]:
-    """Run one entry on its samples and compare; returns a row. An exception of the operator stands in it as `error`."""
-    import torch
-
-    info, kind = database()[name], getattr(torch, dtype)
-    row: dict[str, Any] = {"inputs": [], "error": None, "samples": 0}
-    if name in VIEWS:
-        return {**row, "no_reference": "its samples are views into larger memory, which a copy loses"}
-    if kind not in info.supported_dtypes(torch.device(device).type):
-        return {**row, "error": f"NotImplementedError: the database does not list {dtype} for this device"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # samples provoke warnings on purpose
-        try:
-            _samples(info, name, kind, device, row)
-        except Exception as error:
-            row["error"] = f"{type(error).__name__}: {error}"[:2000]
-    return row
-
-
-def _samples(info: Any, name: str, kind: Any, device: str, row: dict[str, Any]) -> None:
-    """Compare sample by sample; stops at the first that is wrong, and when the time is spent."""
-    import torch
-
-    torch.manual_seed(0)
-    began, total = time.perf_counter(), {"elements": 0, "not_finite": 0, "outside": 0, "over_tolerance": 0.0}
-    for sample in itertools.islice(info.sample_inputs("cpu", kind), MOST_SAMPLES):
-        found = _one(info, sample, kind, device, row)
-        row["samples"] += 1
-        if found is None:
-            continue
-        for key in ("elements", "not_finite", "outside"):
-            total[key] += found[key]
-        total["over_tolerance"] = max(total["over_tolerance"], found["over_tolerance"] or 0.0)
-        if found["not_finite"] or found["outside"]:
-            row["no_reference"] = _excuse(info, name, sample, kind, device, found)
-            row["inputs"] = [{"inputs": "samples", "sample": described(sample), **total}]
-            return
-        if time.perf_counter() - began > SAMPLES_S:
-            break
-    row["inputs"] = [{"inputs": "samples", **total}]
-    if name.startswith(UNWRITTEN):
-        row["no_reference"] = "unwritten memory: any value is right"
-
-
-def described(sample: Any) -> str:
-    """Return a sample in words, without what says nothing."""
-    said = re.sub(
-        r", (?:args=\(\)|kwargs=\{\}|broadcasts_input=\w+|name='\w*')|device=\"cpu\", |dtype=torch\.",
-        "",
-        sample.summary(),
-    )
-    return said.removeprefix("SampleInput(").removesuffix(")")[:500]
-
-
-def _one(info: Any, sample: Any, kind: Any, device: str, row: dict[str, Any]) -> dict[str, Any] | None:
-    """Run one sample on the device and in float64 on the CPU; None where nothing can be compared."""
-    made = _results(_run(info, sample, device, None, kind))
-    timing.synchronise(device)
-    placed = [one.device for one in made if hasattr(one, "device")]
-    if placed and row.get("device") is None:
-        row["device"] = str(placed[0])
-    wanted = _results(_run(info, sample, "cpu", 64, kind))
-    return _compared(made, wanted, sample, kind)
-
-
-def _compared(made: list[Any], wanted: list[Any], sample: Any, kind: Any) -> dict[str, Any] | None:
-    if len(made) != len(wanted):
-        return None
-    sizes = [x.numel() for x in _tensors(sample)]
-    parts = [_pair(got, want, max(sizes, default=0), kind) for got, want in zip(made, wanted, strict=True)]
-    known = [part for part in parts if part]
-    if not known:
-        return None
-    return {
-        "elements": sum(part["elements"] for part in known),
-        "not_finite": sum(part["not_finite"] for part in known),
-        "outside": sum(part["outside"] for part in known),
-        "over_tolerance": max(part["over_tolerance"] or 0.0 for part in known),
-        "max_abs_err": max(part["max_abs_err"] for part in known),
-    }
-
-
-def _pair(got: Any, want: Any, terms: int, kind: Any) -> dict[str, Any] | None:
-    """Compare two results; what is no dense tensor is compared by equality."""
-    import torch
-
-    different = {"elements": 1, "not_finite": 0, "outside": 1, "over_tolerance": None, "max_abs_err": math.inf}
-    if not isinstance(got, torch.Tensor) or not isinstance(want, torch.Tensor):
-        same = _equal(got, want)
-        return {**different, "outside": int(not same), "max_abs_err": 0.0 if same else math.inf}
-    if got.layout != torch.strided:
-        got, want = got.to_dense(), want.to_dense()
-    if got.shape != want.shape:
-        return different
-    if got.is_floating_point() and want.is_floating_point():  # what the dtype cannot hold is infinite in it
-        most = torch.finfo(got.dtype).max
-        want = torch.where(want.abs() > most, want * float("inf"), want)
-    precision = str(got.dtype if got.is_floating_point() else kind).removeprefix("torch.")
-    if got.is_floating_point() and torch.finfo(got.dtype).bits > torch.finfo(kind).bits:
-        precision = str(kind).removeprefix("torch.")
-    # Without inputs (a window function) the constants inside are about one, and so is their rounding.
-    atol = None if terms else tolerance.relative(precision, 1, STEPS)
-    return tolerance.compare(got, want, precision, max(terms, 1), STEPS, atol)
-
-
-def _equal(got: Any, want: Any) -> bool:
-    if isinstance(got, (int, float, complex)) and isinstance(want, (int, float, complex)):
-        return got == want or abs(got - want) <= 1e-2 * abs(want) or got != got
-    return got == want
-
-
-def _excuse(info: Any, name: str, sample: Any, kind: Any, device: str, found: dict[str, Any]) -> str | None:
-    """Return why a difference is no fault of the device, None where it is one."""
-    import torch
-
-    if name.startswith(UNWRITTEN):
-        return "unwritten memory: any value is right"
-    if name in NOT_UNIQUE:
-        return NOT_UNIQUE[name]
-    wanted = _results(_run(info, sample, "cpu", 64, kind))
-    torch.manual_seed(1)
-    again = _compared(_results(_run(info, sample, "cpu", 64, kind)), wanted, sample, kind)
-    if again is None or again["outside"] or again["not_finite"]:
-        return "random numbers: two runs on the CPU differ as well"
-    nudged = (_results(_run(info, sample, "cpu", 64, kind, nudge=True)) for _ in range(3))
-    moved = [_compared(one, wanted, sample, kind) for one in nudged]
-    change = max((one["max_abs_err"] for one in moved if one), default=0.0)
-    if not found["not_finite"] and found["max_abs_err"] <= PERTURBED * change:
-        return "badly conditioned: rounding its inputs alone changes the result as much"
-    if device != "cpu":
-        same = _compared(_results(_run(info, sample, "cpu", None, kind)), wanted, sample, kind)
-        if same and (same["not_finite"] or same["outside"]):
-            return "the CPU in this dtype differs from float64 as well"
-    return None
-
-
-def _run(info: Any, sample: Any, device: str, bits: int | None, kind: Any, nudge: bool = False) -> Any:
-    """Call the operator with inputs moved to a device, in float64 when `bits` is 64, and nudged by one rounding."""
-    import torch
-
-    change = functools.partial(_moved, device=device, bits=bits, kind=kind, nudge=nudge)
-    given = torch.utils._pytree.tree_map(change, (sample.input, tuple(sample.args), dict(sample.kwargs)))
-    first, args, kwargs = given
-    if "device" in kwargs or info.is_factory_function:
-        kwargs["device"] = device
-    return info.op(first, *args, **kwargs)
-
-
-def _moved(value: Any, *, device: str, bits: int | None, kind: Any, nudge: bool) -> Any:
-    import torch
-
-    if isinstance(value, torch.dtype) and bits == 64:
-        return {kind: torch.float64}.get(value, value)
-    if not isinstance(value, torch.Tensor):
-        return value
-    value = value.detach().to(device, copy=True)
-    if bits == 64 and value.dtype in (torch.float16, torch.bfloat16, torch.float32):
-        value = value.double()
-    elif bits == 64 and value.is_complex():
-        value = value.to(torch.complex128)
-    if nudge and value.dtype == torch.float64:
-        value = value * (1 + torch.finfo(kind).eps * (2 * torch.rand_like(value) - 1))
-    return value
-
-
-def _tensors(sample: Any) -> Iterator[Any]:
-    import torch
-
-    for leaf in torch.utils._pytree.tree_leaves((sample.input, sample.args, sample.kwargs)):
-        if isinstance(leaf, torch.Tensor):
-            yield leaf
-
-
-def _results(made: Any) -> list[Any]:
-    import torch
-
-    return list(torch.utils._pytree.tree_leaves(made))

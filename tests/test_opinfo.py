@@ -2,16 +2,16 @@
 
 import pytest
 
-from rocmlab import evidence, operator_study, opinfo, results
+from rocmlab import evidence, operator_study, opinfo, opinfo_trial, results
 
 
 @pytest.fixture(scope="module")
 def entries():
-    return opinfo.database()
+    return opinfo_trial.database()
 
 
 def look(name, dtype="float32"):
-    return {**opinfo.look(name, dtype, "cpu"), "device_asked": "cpu", "status": "OK"}
+    return {**opinfo_trial.look(name, dtype, "cpu"), "device_asked": "cpu", "status": "OK"}
 
 
 class Lying:

@@ -84,19 +84,18 @@ def first_line(row: Row) -> str:
 
 def _numeric(one: Row) -> str:
     if one.get("shape_expected"):
-        return f"shape {one['shape']} instead of {one['shape_expected']}"
-    parts = [f"{one['not_finite']} not finite"] if one.get("not_finite") else []
-    parts += [f"{one['outside']} outside the tolerance"] if one.get("outside") else []
-    times = one.get("over_tolerance")
-    if times:
-        parts.append(f"{times:.3g} times the tolerance")
+        return f"shape {one['shape']}, expected {one['shape_expected']}"
+    parts = [f"{one['not_finite']} NaN/Inf"] if one.get("not_finite") else []
+    if one.get("outside"):
+        times = one.get("over_tolerance")
+        parts.append(f"{one['outside']} > tolerance" + (f", max {times:.3g} x tolerance" if times else ""))
     return ", ".join(parts) + _where(one)
 
 
 def _where(one: Row) -> str:
     """Return which inputs these were: their name with the shapes, or the sample as PyTorch describes it."""
     if one.get("shapes"):
-        return f" (inputs: {one['inputs']}, {'; '.join('x'.join(map(str, s)) for s in one['shapes'])})"
+        return f" ({one['inputs']}: {'; '.join('x'.join(map(str, s)) for s in one['shapes'])})"
     return f" ({one['sample'][:150]})" if one.get("sample") else ""
 
 

@@ -24,7 +24,7 @@ def matrix(rows: list[Row]) -> pd.DataFrame:
         for dtype in dtypes:
             codes = [evidence.verdict(row) for row in rows if row["family"] == family and row["dtype"] == dtype]
             line[dtype] = _cell(codes)
-            line[f"{dtype}_reason"] = "no operator of this family is tried in this dtype"
+            line[f"{dtype}_reason"] = words.both("none_in_dtype")
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -67,7 +67,7 @@ def failed(rows: list[Row], *, hip: bool) -> pd.DataFrame:
                 "verdict": words.both(f"op_{code}"),
                 "said": operator_judges.first_line(row),
                 "known": {lang: entry[lang]["what"] for lang in words.LANGUAGES} if entry else None,
-                "known_reason": "none in the table fits",
+                "known_reason": words.both("none_known"),
                 "next": next_step(row, entry),
             }
         )
@@ -144,9 +144,9 @@ def rate(rows: list[Row], ceilings: dict[str, float]) -> pd.DataFrame:
         line: dict[str, Any] = {"operator": f"{row['op']} {row['dtype']}", "shapes": shapes, "device_ms": own}
         line |= {"tflop_s": timed["flop"] / own.median / 1e9, "gb_s": timed["bytes"] / own.median / 1e6}
         line["roof_pct"] = evidence.roof(row, ceilings)
-        line["roof_pct_reason"] = "no memory roof was measured in this run"
+        line["roof_pct_reason"] = words.both("none_roof")
         if timed["bytes"] < ceiling.PAST_CACHE:
-            line |= {"roof_pct": None, "roof_pct_reason": "its data may lie in a cache: memory is no roof for it"}
+            line |= {"roof_pct": None, "roof_pct_reason": words.both("none_past_cache")}
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -193,7 +193,7 @@ def untried(rows: list[Row]) -> pd.DataFrame:
     ]
     lines.append({"why": words.both("untried_size"), "count": None, "operators": None})
     for line in lines:
-        line |= {"count_reason": "no end to them", "operators_reason": "all"}
+        line |= {"count_reason": words.both("none_endless"), "operators_reason": words.both("none_endless")}
     frame = pd.DataFrame(lines)
     frame["count"] = frame["count"].astype("Int64")
     return frame

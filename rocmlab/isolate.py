@@ -89,7 +89,8 @@ def meaning(exit_code: int, system: str | None = None) -> tuple[str, str]:
         return "CRASH", f"ended by {name}{shell}{said}"
     if unsigned >= 0xC0000000:
         return "CRASH", f"ended by Windows code 0x{unsigned:08X}"
-    return "ERROR", f"exit code {exit_code}, as after an ordinary exception"
+    usual = ", as after an ordinary exception" if exit_code == 1 else ""  # what Python itself ends with
+    return "ERROR", f"exit code {exit_code}{usual}"
 
 
 def end_tree(process: psutil.Process | int) -> None:

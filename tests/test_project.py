@@ -225,7 +225,9 @@ needs_make = pytest.mark.skipif(not shutil.which("make"), reason="make is not in
 
 
 def make(*words: str, folder: Path = ROOT, **variables: str) -> str:
-    env = {**os.environ, "MAKEFLAGS": "", **variables}
+    # `make test` runs this: a make inside another would print the folders that it enters.
+    outside = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    env = {**outside, **variables}
     done = subprocess.run(["make", *words], cwd=folder, env=env, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rocmlab import curves, ledger_checks, ledger_lanes, results, roof, timing, words
+from rocmlab.ledger_lanes import known
 from rocmlab.rates import is_number
 
 Quantity = dict[str, Any]
@@ -56,8 +57,8 @@ def build(
     found = quantities(step_rows, shape_sum, trace, batches)
     count = None if subject["device"] == "cpu" else _launches(step_rows, launches, trace)
     names = ON_CPU if subject["device"] == "cpu" else PREFERRED
-    used = next((name for name in names if usable(found.get(name))), None)
-    facts = {"cpu": subject["device"] == "cpu", "launches": count, "parts": parts(step_rows)}
+    used = next((name for name in names if known(found.get(name))), None)
+    facts: dict[str, Any] = {"cpu": subject["device"] == "cpu", "launches": count, "parts": parts(step_rows)}
     facts |= {"dispatches": dispatched(step_rows)}
     facts |= {"ratios": _ratios(step_rows)}
     facts |= {"floor_ms": bytes_a_token / ceiling_gb_s / 1e6 if bytes_a_token and ceiling_gb_s else None}
@@ -101,7 +102,7 @@ def _ratios(rows: list[dict[str, Any]]) -> dict[str, timing.Interval]:
     """Return H / T and D_graph / T from blocks that were measured in turns."""
     by_name = {row.get("quantity"): row for row in rows}
     whole = (by_name.get("T") or {}).get("samples_ms") or []
-    found = {}
+    found: dict[str, timing.Interval] = {}
     for name in ("H", "D_graph"):
         row = by_name.get(name) or {}
         mine, beside = row.get("samples_ms") or [], row.get("beside_ms") or whole
@@ -123,11 +124,6 @@ def quantity(
     return {**ends, "n": found.n if found else 0, **kept}
 
 
-def usable(one: Quantity | None) -> bool:
-    """Tell whether a quantity has a value that counts."""
-    return bool(one and one["valid"] and one["ms"] is not None)
-
-
 def quantities(
     rows: list[dict[str, Any]],
     shape_sum: dict[str, Any] | None,
@@ -135,7 +131,7 @@ def quantities(
     batches: list[tuple[int, float]] | None,
 ) -> dict[str, Quantity]:
     """Return every quantity that was tried, by name; one that does not count says so in `valid` and `reason`."""
-    found = {}
+    found: dict[str, Quantity] = {}
     for name in TIMES:
         mine = [row for row in rows if row.get("quantity") == name]
         if mine:
@@ -148,10 +144,12 @@ def quantities(
     if queued:
         found["D_queue"] = queued
     for name, part in (("sampling", "choose"), ("readback", "read")):
-        samples = next((row[f"{part}_ms"] for row in rows if row.get("quantity") == "H" and row.get(f"{part}_ms")), [])
+        samples: list[float] = next(
+            (row[f"{part}_ms"] for row in rows if row.get("quantity") == "H" and row.get(f"{part}_ms")), []
+        )
         if samples:
             found[name] = quantity(samples, method="stamps inside the tiny-width step")
-    if trace and trace.get("busy_ms") and not usable(found.get("D_busy")):
+    if trace and trace.get("busy_ms") and not known(found.get("D_busy")):
         found["D_busy"] = quantity(trace["busy_ms"], grade="A", method="union of the device events of a trace")
     if shape_sum and is_number(shape_sum.get("ms")):
         found["D_ops"] = _operators(shape_sum)

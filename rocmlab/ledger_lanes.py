@@ -6,7 +6,7 @@ work follow one another, and both lanes show the same parts from the two sides.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from rocmlab import words
 
@@ -52,7 +52,8 @@ def exactly(ms: float, grade: str = "D") -> Quantity:
     return {"ms": ms, "low": ms, "high": ms, "grade": grade}
 
 
-def known(one: Quantity | None) -> bool:
+def known(one: Quantity | None) -> TypeGuard[Quantity]:
+    """Tell whether a quantity has a value that counts."""
     return bool(one and one.get("valid", True) and one.get("ms") is not None)
 
 
@@ -82,7 +83,6 @@ def host_lane(found: dict[str, Quantity], facts: dict[str, Any]) -> list[Row]:
 def _launch_and_python(host: Quantity, alone: Quantity | None) -> list[Row]:
     if not known(alone):
         return [row("launch", "ledger_no_cpu_twin"), row("python_dispatch", "ledger_python_and_launch", host)]
-    assert alone is not None
     if alone["ms"] >= host["ms"]:
         return [row("launch", "ledger_cpu_twin_slower"), row("python_dispatch", "ledger_python_and_launch", host)]
     return [
@@ -96,7 +96,6 @@ def _tokeniser(found: dict[str, Quantity]) -> Row:
     one = found.get("tokeniser")
     if not known(one):
         return row("tokeniser", "ledger_tokeniser_none", exactly(0.0))
-    assert one is not None
     return row("tokeniser", "ledger_tokeniser", exactly(0.0), us=words.number(1000 * one["ms"], "us"))
 
 
@@ -126,9 +125,9 @@ def corrected(found: dict[str, Quantity], facts: dict[str, Any]) -> dict[str, Qu
         return made
     if known(found.get("D_graph")):
         made["D_graph"] = minus(found["D_graph"], exactly(count * NODE_US / 1000))
-    chains = found.get("chain_queue"), found.get("chain_graph")
-    if known(found.get("D_queue")) and known(chains[0]) and known(chains[1]):
-        more = minus(*chains, least=0.0)  # type: ignore[arg-type]
+    queued, replayed = found.get("chain_queue"), found.get("chain_graph")
+    if known(found.get("D_queue")) and known(queued) and known(replayed):
+        more = minus(queued, replayed, least=0.0)
         gaps = {key: count * (more[key] + NODE_US / 1000) for key in ("ms", "low", "high")} | {"grade": more["grade"]}
         made["D_queue"] = minus(found["D_queue"], gaps)
     return {name: one for name, one in made.items() if one["ms"] > 0}
@@ -177,7 +176,7 @@ def overlap_ms(found: dict[str, Quantity], facts: dict[str, Any]) -> float:
     count, smallest, host = facts["dispatches"], found.get("smallest"), found.get("H")
     if facts["missing"] or not count or not known(smallest) or not known(host):
         return 0.0
-    return min(count * smallest["ms"], host["ms"])  # type: ignore[index]
+    return min(count * smallest["ms"], host["ms"])
 
 
 def _on_cpu(found: dict[str, Quantity], facts: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +190,6 @@ def _on_cpu(found: dict[str, Quantity], facts: dict[str, Any]) -> dict[str, Any]
         first += [row(name, "ledger_no_twin") for name in ("python_dispatch", "sampling", "readback")]
         between = None
     else:
-        assert host is not None
         between = minus(host, shared, least=0.0)
         ends = (inside["choose"], inside["read"]) if inside else ()
         first.append(row("python_dispatch", "ledger_cpu_python", minus(between, *ends, least=0.0)))

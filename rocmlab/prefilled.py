@@ -22,12 +22,11 @@ def cycles_a_ms(device: str) -> float:
     """Return how many cycles of torch.cuda._sleep take one ms here, against the wall clock."""
     import torch
 
+    def spin(cycles: int) -> float:
+        return min(clock.timed(lambda: torch.cuda._sleep(cycles), device) for _ in range(3))
+
     cycles = 10_000
-    clock.timed(lambda: torch.cuda._sleep(cycles), device)
-    while True:
-        ms = min(clock.timed(lambda: torch.cuda._sleep(cycles), device) for _ in range(3))
-        if ms >= CALIBRATED_MS or cycles > 1 << 32:
-            break
+    while (ms := spin(cycles)) < CALIBRATED_MS and cycles < 1 << 32:
         cycles *= 2
     waiting = min(clock.timed(lambda: None, device) for _ in range(3))
     return cycles / (ms - waiting)

@@ -88,7 +88,7 @@ def static(model: Any, device: str, context: int) -> Static:
     def reset() -> None:
         for layer in cache.layers:
             if hasattr(layer, "cumulative_length"):
-                layer.cumulative_length.fill_(context)
+                layer.cumulative_length.fill_(context)  # type: ignore[union-attr]
 
     return Static(work, reset)
 

@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,13 @@ def study(
 
     `context` tokens stand before the step, `steps` of them make a sample, `blocks` samples are taken of each quantity.
     """
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model, "arm": arm}
+    given: dict[str, Any] = {
+        "run_dir": str(run.path),
+        "notebook": run.notebook,
+        "attempt": run.attempt,
+        "model": model,
+        "arm": arm,
+    }
     given |= {"context": context, "steps": steps, "blocks": blocks, "limit_s": limit_s / 2}
     outcome = isolate.call("rocmlab.steps:measure", given, limit_s=limit_s)
     return [isolate.record(run, "step_ended", "one decode step", outcome)]
@@ -98,8 +105,11 @@ def measure(
 
 
 def _on_cpu(model: Any, dtype: str, context: int) -> Rig:
-    """Return the twin on the CPU, in the subject's dtype: another one has other operators."""
-    return rig.ready(twin.make(model, "cpu", dtype), "cpu", context)
+    """Return the twin on the CPU, in the subject's dtype: another one has other operators. Else in float32."""
+    try:
+        return rig.ready(twin.make(model, "cpu", dtype), "cpu", context)
+    except RuntimeError:
+        return rig.ready(twin.make(model, "cpu", "float32"), "cpu", context)
 
 
 # ---- in turns
@@ -108,12 +118,11 @@ def _on_cpu(model: Any, dtype: str, context: int) -> Rig:
 def in_turns(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int, deadline: float) -> None:
     """Take blocks of every quantity in turns, the order turned round each time, and append a line for each."""
     ways: dict[str, Callable[[], dict[str, float]]] = {
-        name: lambda one=one: rig.stamped(one, steps)
-        for name, one in rigs.items()  # type: ignore[misc]
+        name: partial(rig.stamped, one, steps) for name, one in rigs.items()
     }
     if rigs["T"].device != "cpu":
-        ways["E1"] = lambda: rig.queued(rigs["T"], 1)
-        ways["T_block"] = lambda: rig.queued(rigs["T"], steps)
+        ways["E1"] = partial(rig.queued, rigs["T"], 1)
+        ways["T_block"] = partial(rig.queued, rigs["T"], steps)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for _ in range(2):  # the first visit of each length is none of these
         for way in ways.values():
@@ -162,7 +171,7 @@ def queue(notes: Notes, whole: Rig, model: Any, samples: int = 6) -> None:
             spin_ms = min(max(SPIN_LEAST_MS, SPIN_TIMES * once), prefilled.LONGEST_MS)
             read = []
             for _ in range(samples):
-                read.append(prefilled.read(device, lambda one=one: rig.step(one), spin_ms, rate, events))  # type: ignore[misc]
+                read.append(prefilled.read(device, partial(rig.step, one), spin_ms, rate, events))
                 rig.back(one, 1)
         found = {"layers": depth, "spin_ms": spin_ms, "enqueue_ms": [round(r["enqueue_ms"], 5) for r in read]}
         notes.add("D_queue", [round(r["ms"], 5) for r in read], method="prefilled queue", **facts | found)
@@ -181,7 +190,7 @@ def graphs(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int) -> None:
     made: dict[str, replay.Captured] = {}
     for name, source in (("D_graph", "T"), ("H_graph", "H")):
         if source in rigs:
-            one = notes.part(name, lambda source=source: _captured(rigs[source], context))  # type: ignore[misc]
+            one = notes.part(name, partial(_captured, rigs[source], context))
             made |= {name: one} if one else {}
     found: dict[str, list[float]] = {name: [] for name in (*made, "T")}
     for block in range(blocks):

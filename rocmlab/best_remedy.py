@@ -13,7 +13,7 @@ from rocmlab import texts, words
 from rocmlab.clues import Clues
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
-from rocmlab.suspects_device import ratio_of
+from rocmlab.suspects_card import ratio_of
 
 FASTER = 0.95  # of the step, at the worst end of the interval: less than 5% is no remedy
 OF_BASELINE = 3.0  # times the error of the step as it is

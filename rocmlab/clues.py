@@ -6,13 +6,12 @@ says which notebook would have measured it.
 
 from __future__ import annotations
 
-import importlib
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocmlab import clock, operator_study, results, roof, timing
+from rocmlab import clock, ledger, operator_study, results, roof, timing
 from rocmlab.rates import is_number
 from rocmlab.roof import Roof
 from rocmlab.sections import snapshot
@@ -21,7 +20,7 @@ Row = dict[str, Any]
 TABLES = (
     "generation", "text", "processes", "lengths", "lengths_ended", "stamps", "batches", "ceiling", "ceiling_cpu",
     "clock", "profiler", "library_runs", "shapes", "gemm_rate", "launch_cost", "attention", "experiments",
-    "predictions", "step", "yardstick",
+    "predictions", "step", "yardstick", "one_row",
 )  # fmt: skip
 
 
@@ -155,7 +154,7 @@ def median(samples: Any) -> float | None:
 def of_run(run: Path) -> Clues:
     """Gather the clues of a run folder. Never raises for records that are absent."""
     rows = {name: results.rows(run, name) for name in TABLES}
-    account = _account(run)
+    account = ledger.of_run(run)
     subject = results.birth(run).get("subject") or {}
     return Clues(
         device=_device(account, rows, subject),
@@ -166,13 +165,6 @@ def of_run(run: Path) -> Clues:
         snapshot=snapshot(run),
         peak_gb_s=roof.stated(snapshot(run), subject),
     )
-
-
-def _account(run: Path) -> Row | None:
-    """Return the ledger's account of the step, None where nothing was measured for it."""
-    ledger = importlib.import_module("rocmlab.ledger")
-    found = ledger.of_run(run)
-    return found if isinstance(found, dict) else None
 
 
 def _device(account: Row | None, rows: dict[str, list[Row]], subject: Row) -> str:

@@ -122,7 +122,7 @@ def _verdict(suspect: str, verdict: str, wording: str, given: dict[str, Any]) ->
 
 def by_share(
     clues: Clues, suspect: str, lane: str, found: Span | None, *, grade: str | None, records: tuple[str, ...],
-    notebooks: tuple[str, ...], **values: Any,
+    notebooks: tuple[str, ...], wording: str = "supported", **values: Any,
 ) -> Verdict:  # fmt: skip
     """Judge a suspect that owns a part of one lane: does it take a tenth of the step or more, in the lane that binds?
 
@@ -147,4 +147,4 @@ def by_share(
     if low < SHARE:
         return undecided(suspect, *notebooks, wording="wide", span=found, low=ms(found.low), high=ms(found.high),
                          **told, **kept)  # fmt: skip
-    return supported(suspect, span=found, **told, **kept)
+    return supported(suspect, wording, span=found, **told, **kept)

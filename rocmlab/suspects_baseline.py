@@ -163,8 +163,8 @@ def wrong_numbers(clues: Clues) -> Verdict:
 
 
 def _off(row: dict[str, Any]) -> bool:
-    error, bound = row.get("error_vs_float64"), row.get("tolerance")
-    return is_number(error) and is_number(bound) and not error <= bound
+    value = row.get("value") or {}
+    return bool(value.get("not_finite") or value.get("outside"))
 
 
 def spread(clues: Clues) -> timing.Interval | None:

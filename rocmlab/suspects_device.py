@@ -1,5 +1,4 @@
-"""Suspects that cost the device's time: bandwidth, slow products, dtype, attention, small operators, size, clocks,
-spilled memory. Pure.
+"""Suspects that are the device's own work: bandwidth, slow products, attention, many small operators. Pure.
 
 Each takes the clues and returns a Verdict; the rule for a part of the step is suspects.by_share.
 """
@@ -9,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocmlab import ceiling, conditions, curves, drift, words
+from rocmlab import attention_tables, curves, words
 from rocmlab.batch_judges import BOUND_PCT, FAR_PCT
 from rocmlab.clues import Clues, Row, Span, median, of_samples
 from rocmlab.rates import is_number
-from rocmlab.suspects import SHARE, Verdict, by_share, ms, not_applicable, pct, refuted, supported, undecided
+from rocmlab.suspects import SHARE, Verdict, by_share, ms, pct, refuted, supported, undecided
 
 PRODUCTS = ("linear",)
 ATTENTION = ("sdpa", "attention")
-BACKENDS = ("math", "flash", "efficient", "cudnn")
-EMULATED = 0.8  # of float32's rate: a narrower type that is slower than this is converted, not computed
-EMULATED_OF_FLOAT16 = 0.5  # bfloat16 of float16's rate
-ROOM = 0.5  # of the step: a device that works less than this could do twice the work in the same time
-WIDER_FREE, WIDER_DEAR = 1.25, 1.75  # times the step for a model twice as wide
+ONE_CORE = 0.8  # of the time with one thread: more threads that save less than this use one core
+CONTEXT = 64  # where the ledger does not say at which context it measured
 
 
 def bandwidth(clues: Clues) -> Verdict:
@@ -75,14 +71,16 @@ def excess(clues: Clues, wanted: Callable[[Row], bool]) -> Span | None:
     None where 06 has no such operator or no bandwidth was measured.
     """
     roof = clues.roof.gb_s
-    rows = [row for row in clues.table("shapes") if row.get("phase") == "decode" and wanted(row)]
+    rows = [
+        row for row in clues.table("shapes") if row.get("operator") and row.get("phase") == "decode" and wanted(row)
+    ]
     spans = [(row, of_samples(row.get("samples_ms"))) for row in rows]
     known = [(row, one) for row, one in spans if one]
     if not roof or not known:
         return None
     total = Span(0.0, 0.0, 0.0)
     for row, one in known:
-        floor, count = (row.get("bytes") or 0) / roof / 1e6, row.get("count") or 1
+        floor, count = (row.get("bytes") or 0) / roof / 1e6, _count(row)
         total += Span(*(count * max(0.0, end - floor) for end in (one.ms, one.low, one.high)))
     lane = clues.part("device", "excess")
     if lane and lane.ms < total.ms:  # timed alone, an operator may also take what overlaps inside a step
@@ -97,8 +95,13 @@ def _worst(clues: Clues, wanted: Callable[[Row], bool]) -> tuple[str, float | No
         one = median(row.get("samples_ms"))
         if row.get("phase") == "decode" and wanted(row) and one:
             floor = (row.get("bytes") or 0) / roof / 1e6 if roof else 0.0
-            found.append(((row.get("count") or 1) * (one - floor), str(row.get("name")), floor / one))
+            found.append((_count(row) * (one - floor), str(row.get("name")), floor / one))
     return max(found)[1:] if found else ("", None)
+
+
+def _count(row: Row) -> float:
+    """Return how often a step calls an operator: some are timed that it does not call."""
+    return float(row["count"]) if is_number(row.get("count")) else 1.0
 
 
 def _is(*operators: str) -> Callable[[Row], bool]:
@@ -107,12 +110,25 @@ def _is(*operators: str) -> Callable[[Row], bool]:
 
 def _operators(clues: Clues, suspect: str, wanted: Callable[[Row], bool]) -> Verdict:
     name, reached = _worst(clues, wanted)
-    threads = next((row["threads"] for row in clues.table("shapes") if row.get("threads")), None)
+    cores = one_core(clues) if suspect == "slow_products" else None
     return by_share(
         clues, suspect, "device", excess(clues, wanted), records=("shapes", "ceiling"), notebooks=("06",),
-        grade=next((row.get("grade") for row in clues.table("shapes") if wanted(row)), None),
-        worst=name, reached=pct(reached), threads=threads or words.NONE,
+        grade=next((row.get("grade") for row in clues.table("shapes") if row.get("operator") and wanted(row)), None),
+        wording="supported_cpu" if cores else "supported", worst=name, reached=pct(reached), cores=cores,
     )  # fmt: skip
+
+
+def one_core(clues: Clues) -> dict[str, str] | None:
+    """Say, on a CPU, whether a product of one row uses more than one core; None on a GPU."""
+    if not clues.on_cpu:
+        return None
+    rows = {(row.get("way"), row.get("threads")): median(row.get("samples_ms")) for row in clues.table("one_row")}
+    most = max((count for way, count in rows if way == "as_it_is" and is_number(count)), default=1)
+    alone, every = rows.get(("as_it_is", 1)), rows.get(("as_it_is", most))
+    if most < 2 or not alone or not every:
+        return dict.fromkeys(words.LANGUAGES, "")
+    key = "verdict_one_core" if every > ONE_CORE * alone else "verdict_many_cores"
+    return words.both(key, alone=ms(alone), every=ms(every), threads=most)
 
 
 def slow_products(clues: Clues) -> Verdict:
@@ -126,186 +142,50 @@ def small_operators(clues: Clues) -> Verdict:
 
 
 def attention(clues: Clues) -> Verdict:
-    """Judge the attention path that the default takes against the best that runs here."""
+    """Judge the attention path that the default takes against the best that runs here, in the lane that binds."""
     gap = attention_gap(clues)
-    default, best = (gap or {}).get("default"), (gap or {}).get("fastest")
+    if gap is None:
+        return undecided("attention", "09", records=("attention",))
+    told = {"default": gap["default"] or words.NONE, "best": gap["best"]}
+    step = clues.step
+    if gap["alone"] and step and gap["span"].low >= SHARE * step.ms:
+        given: dict[str, Any] = {"span": gap["span"], "step_ms": step.ms, "grade": gap["grade"]}
+        told |= {"ms": ms(gap["span"]), "step": ms(step), "share": pct(gap["span"].ms / step.ms)}
+        return undecided("attention", "09", wording="alone", records=("attention",), **told, **given)
     return by_share(
-        clues, "attention", "device", (gap or {}).get("span"), grade=(gap or {}).get("grade"), records=("attention",),
-        notebooks=("09",), default=default or words.NONE, best=best or words.NONE,
+        clues, "attention", gap["lane"], gap["span"], grade=gap["grade"], records=("attention",), notebooks=("09",),
+        **told,
     )  # fmt: skip
 
 
 def attention_gap(clues: Clues) -> dict[str, Any] | None:
-    """Return {span, default, fastest, grade} in ms a decode step at the length nearest the ledger's context."""
-    rows = [r for r in clues.table("attention") if r.get("phase") == "decode" and of_samples(r.get("samples_ms"))]
-    rows = [r for r in rows if r.get("backend") in ("default", *BACKENDS) and not r.get("env")]
-    context = ((clues.account or {}).get("subject") or {}).get("context") or 64
-    if not rows:
+    """Return {span, default, best, lane, grade, alone}: what the default takes a step beyond the best path here.
+
+    At the length nearest the ledger's context. Where the host binds it is the host's time that counts, since paths
+    differ in what they launch. `alone`: no other path runs, so the best is reading the bytes at the memory's speed.
+    """
+    rows = clues.table("attention")
+    cases = attention_tables.usual(attention_tables.own(rows), "decode")
+    context = ((clues.account or {}).get("subject") or {}).get("context") or CONTEXT
+    length = min({row["length"] for row in cases}, key=lambda one: abs(one - context), default=None)
+    here = [row for row in cases if row["length"] == length]
+    ran = attention_tables.works(here)
+    if "default" not in ran:
         return None
-    length = min({row["length"] for row in rows}, key=lambda one: abs(one - context))
-    here = {row["backend"]: (row, of_samples(row["samples_ms"])) for row in rows if row["length"] == length}
-    forced = {name: found for name, found in here.items() if name != "default"}
-    if "default" not in here or not forced:
+    of_host = clues.binds("host") is True and not clues.on_cpu and all(r.get("host_samples_ms") for r in ran.values())
+    times = {name: of_samples(row["host_samples_ms" if of_host else "samples_ms"]) for name, row in ran.items()}
+    mine, head = times["default"], ran["default"]
+    took = attention_tables.path(head, rows, here)
+    others = {
+        name: one for name, one in times.items() if name in attention_tables.FORCED and name != took["path"] and one
+    }
+    if mine is None or not (others or clues.roof.gb_s):
         return None
-    row, mine = here["default"]
-    name = min(forced, key=lambda one: forced[one][1].ms)  # type: ignore[union-attr]
-    best = forced[name][1]
-    layers = row.get("layers") or layers_of(clues)
-    if not layers or mine is None or best is None:
-        return None
-    ends = (mine.ms - best.ms, mine.low - best.high, mine.high - best.low)
-    span = Span(*(layers * max(0.0, end) for end in ends))
-    return {
-        "span": span,
-        "default": row.get("chosen") or "default",
-        "fastest": name,
-        "grade": row.get("evidence_grade"),
-    }
-
-
-def layers_of(clues: Clues) -> int | None:
-    """Return how many layers the model has: as often as its q_proj is called in one step."""
-    rows = (r for r in clues.table("shapes") if r.get("operator") in ("linear", "sdpa") and r.get("phase") == "decode")
-    return max((int(row.get("count") or 0) for row in rows), default=0) or None
-
-
-# ---- dtype
-
-
-def wrong_dtype(clues: Clues) -> Verdict:
-    """Judge whether the subject's dtype is computed by the device or only emulated."""
-    rates = gemm_rates(clues)
-    own, wide, half = (rates.get(name) for name in (clues.dtype, "float32", "float16"))
-    records = ("gemm_rate", "experiments")
-    if clues.dtype == "float32":
-        return not_applicable("wrong_dtype", "float32")
-    if own is None or wide is None:
-        return undecided("wrong_dtype", "06", records=records)
-    slow = own < EMULATED * wide
-    if clues.dtype == "bfloat16" and half is not None:
-        slow = slow or own < EMULATED_OF_FLOAT16 * half
-    told: dict[str, Any] = {
-        "dtype": clues.dtype,
-        "rate": words.number(own, "TFLOP/s"),
-        "wide": words.number(wide, "TFLOP/s"),
-    }
-    if not slow:
-        return refuted("wrong_dtype", span=Span(0.0, 0.0, 0.0), records=records, grade="B", **told)
-    better = _other_dtype(clues)
-    if better is None and clues.binds("device") is False:
-        return refuted("wrong_dtype", "hidden_dtype", span=Span(0.0, 0.0, 0.0), records=records, grade="B", **told)
-    if better is None:
-        return supported("wrong_dtype", records=records, grade="B", no_ms=words.both("verdict_no_experiment"), **told)
-    step = clues.step.ms if clues.step else None
-    span = Span(*(step * (1 - ratio) for ratio in better)) if step else None
-    kept: dict[str, Any] = {"span": span, "records": records, "grade": "D", "step_ms": step}
-    return (supported if better[0] < 1 - SHARE else refuted)(
-        "wrong_dtype", "supported" if better[0] < 1 - SHARE else "hidden_dtype", **told, **kept
-    )
-
-
-def gemm_rates(clues: Clues) -> dict[str, float]:
-    """Return the best rate of each dtype in TFLOP/s over the sizes of 06."""
-    found: dict[str, float] = {}
-    for row in clues.table("gemm_rate"):
-        once = median(row.get("samples_ms"))
-        sizes = [row.get(key) for key in ("m", "n", "k")]
-        flop = row.get("flops") or (2.0 * sizes[0] * sizes[1] * sizes[2] if all(is_number(s) for s in sizes) else None)  # type: ignore[operator]
-        if once and flop and row.get("dtype"):
-            found[row["dtype"]] = max(found.get(row["dtype"], 0.0), flop / once / 1e9)
-    return found
-
-
-def _other_dtype(clues: Clues) -> tuple[float, float, float] | None:
-    """Return T in another dtype over T in this one, (median, high, low), the best that was tried as an experiment."""
-    others = {"float16", "float32"} - {clues.dtype}
-    ratios = [ratio_of(row) for row in clues.table("experiments") if row.get("name") in others]
-    known = [one for one in ratios if one]
-    return min(known, key=lambda one: one[0]) if known else None
-
-
-def ratio_of(row: Row) -> tuple[float, float, float] | None:
-    """Return T_changed / T_baseline of one experiment as observed, (median, high, low); None where it did not run."""
-    found = of_samples(row.get("ratios"))
-    return (found.ms, found.high, found.low) if row.get("status") == "OK" and found else None
-
-
-# ---- the card and its size
-
-
-def model_small(clues: Clues) -> Verdict:
-    """Judge whether the model gives the card too little to do: a wider model would then cost nothing more."""
-    if clues.on_cpu:
-        return not_applicable("model_small", "on_cpu")
-    step, device = clues.step, clues.device_ms
-    wider = next((ratio_of(row) for row in clues.table("experiments") if row.get("name") == "width_x2"), None)
-    if step is None or device is None:
-        return undecided("model_small", "11", records=("step",))
-    idle = Span(step.ms - device.ms, step.low - device.high, step.high - device.low)
-    told: dict[str, Any] = {"device": ms(device), "step": ms(step), "share": pct(device.ms / step.ms)}
-    kept: dict[str, Any] = {"records": ("step", "experiments"), "step_ms": step.ms, "grade": "D"}
-    room = clues.binds("host") is True and device.high <= ROOM * step.low
-    full = clues.binds("device") is True or (device.low > ROOM * step.high)
-    if room and (wider is None or wider[0] <= WIDER_FREE):
-        return supported("model_small", span=idle, **told, **kept)
-    if full and (wider is None or wider[0] > WIDER_FREE):
-        return refuted("model_small", span=Span(0.0, 0.0, 0.0), **told, **kept)
-    return undecided("model_small", "11", wording="mixed", span=idle, ms=ms(idle), **told, **kept)
-
-
-CLOCK_CODES = ("THROTTLING", "SLOWS_DOWN", "CLOCK_RAMP")
-POWER_CODES = ("POWER_SAVING", "ON_BATTERY")
-
-
-def clocks(clues: Clues) -> Verdict:
-    """Judge clocks that do not rise, fall with heat, or are held down by a power plan."""
-    rows = clues.table("lengths")
-    lengths = sorted({r["length"] for r in rows if r.get("kind") == "hand" and r.get("visit") == "steady"})
-    series = [curves.gaps_ms(rows, length) for length in lengths]
-    seen = [one for gaps in series for one in drift.judge(gaps, op="decode step")[1] if one["code"] in CLOCK_CODES]
-    power = [one for one in conditions.power(clues.snapshot) if one["code"] in POWER_CODES]
-    long_enough = any(len(gaps) >= drift.MIN_CALLS for gaps in series)
-    step = clues.step.ms if clues.step else None
-    kept: dict[str, Any] = {"records": ("lengths", "snapshot"), "grade": "D", "step_ms": step}
-    down = next((one for one in seen if one["code"] != "CLOCK_RAMP"), None)
-    if down:
-        numbers = down["numbers"]
-        lost = numbers["last_third_ms"] - numbers["first_third_ms"]
-        told = {"first": ms(numbers["first_third_ms"]), "last": ms(numbers["last_third_ms"])}
-        return supported("clocks", span=Span(lost, lost, lost), **told, **kept)
-    if power:
-        plan = str(power[0]["words"].get("plan") or "battery")
-        return supported("clocks", "plan", plan=plan, no_ms=words.both("verdict_no_single_time"), **kept)
-    if not long_enough:
-        return undecided("clocks", "04", **kept)
-    return refuted("clocks", span=Span(0.0, 0.0, 0.0), count=sum(map(len, series)), **kept)
-
-
-def spilled(clues: Clues) -> Verdict:
-    """Judge whether the model's memory reaches past the card's own into memory behind PCIe."""
-    if clues.on_cpu:
-        return not_applicable("spilled", "on_cpu")
-    rows, need = clues.table("ceiling"), clues.weight_bytes
-    sizes = [row["bytes"] for row in rows if row.get("way") == "read" and ceiling.rate(row)]
-    if not sizes or need is None:
-        return undecided("spilled", "04", records=("ceiling",))
-    over = ceiling.spill(rows)
-    kept: dict[str, Any] = {
-        "records": ("ceiling", "lengths"),
-        "grade": "D",
-        "step_ms": clues.step.ms if clues.step else None,
-    }
-    told: dict[str, Any] = {"need": words.number(need, "B"), "largest": words.number(float(max(sizes)), "B")}
-    if over is None:
-        if max(sizes) < need:
-            return undecided("spilled", "04", wording="not_reached", **told, **kept)
-        return refuted("spilled", span=Span(0.0, 0.0, 0.0), **told, **kept)
-    told |= {"begin": words.number(float(over["bytes"]), "B"), "rate": words.number(over["gb_s"], "GB/s")}
-    fits = max((size for size in sizes if size < over["bytes"]), default=0)
-    if need <= fits:
-        return refuted("spilled", "fits", span=Span(0.0, 0.0, 0.0), **told, **kept)
-    if need < over["bytes"]:
-        return undecided("spilled", "04", wording="between_sizes", **told, **kept)
-    slower = 1e-6 * (1 / over["gb_s"] - 1 / over["usual_gb_s"])  # ms a byte that lies outside
-    span = Span((need - (fits + over["bytes"]) / 2) * slower, (need - over["bytes"]) * slower, (need - fits) * slower)
-    return supported("spilled", span=span, ms=ms(span), **told, **kept)
+    floor = attention_tables.bytes_moved(head) / (clues.roof.gb_s or 1.0) / 1e6
+    best = min(others, key=lambda name: others[name].ms) if others else words.NONE
+    least = others.get(best) or Span(floor, floor, floor)
+    ends = (mine.ms - least.ms, mine.low - least.high, mine.high - least.low)
+    span = Span(*(head["layers"] * max(0.0, end) for end in ends))
+    lane = "host" if of_host else "device"
+    grade = head.get("evidence_grade")
+    return {"span": span, "default": took["path"], "best": best, "lane": lane, "grade": grade, "alone": not others}

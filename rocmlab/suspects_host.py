@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import curves, evidence, sweep, words
+from rocmlab import attention_tables, curves, evidence, sweep, words
 from rocmlab.clues import Clues, Span, median
 from rocmlab.rates import is_number
 from rocmlab.steadiness import FIRST_VISIT_TIMES
@@ -147,12 +147,25 @@ def new_shapes(clues: Clues) -> Verdict:
     told: dict[str, Any] = {"first": ms(first), "usual": ms(usual), "count": len(found)}
     kept: dict[str, Any] = {"records": ("lengths", "batches"), "grade": "D"}
     if first > FIRST_VISIT_TIMES * usual and least > FIRST_VISIT_LEAST:
-        extra = [one - other for one, other in found]
+        extra, charged = [one - other for one, other in found], charging(clues)
         span = Span(first - usual, min(extra), max(extra))
-        return supported("new_shapes", span=span, extra=ms(span), **told, **kept)
+        return supported("new_shapes", span=span, extra=ms(span), by=charged, **told, **kept)
     if first > FIRST_VISIT_TIMES * usual:
         return undecided("new_shapes", "04", wording="some", **told, **kept)
     return refuted("new_shapes", span=Span(max(first - usual, 0.0), 0.0, max(first - usual, 0.0)), **told, **kept)
+
+
+def charging(clues: Clues) -> dict[str, str]:
+    """Name the attention path that charges for a first visit, in ms a step, where notebook 09 found one; else ""."""
+    rows = clues.table("attention")
+    lines = [one for one in attention_tables.visits(rows) if one["backend"] == "default" and one["charge_ms"]]
+    head = next(
+        (r for r in attention_tables.usual(attention_tables.own(rows), "decode") if r["backend"] == "default"), None
+    )
+    if not lines or head is None or lines[0]["charge_ms"].low <= 0:
+        return dict.fromkeys(words.LANGUAGES, "")
+    took = attention_tables.path(head, rows, [])["path"] or "default"
+    return words.both("verdict_charged", path=took, ms=ms(lines[0]["charge_ms"].median))
 
 
 def _visits(clues: Clues) -> list[tuple[float, float]]:

@@ -93,9 +93,9 @@ def label(name: str, on_cpu: bool = False) -> str:
 
 def heading(group: Group, decided: bool, on_cpu: bool) -> str:
     """Return the line above a lane."""
-    key = "cpu" if on_cpu else "hidden" if group.hidden else "binds" if decided else "both"
+    kind = "cpu" if on_cpu else "hidden" if group.hidden else "binds" if decided else "both"
     lane = words.word(f"lane_{group.lane}", "en")
-    said = words.word(f"waterfall_{key}", "en", lane=lane, ms=words.number(work_ms(group)),
+    said = words.word(f"waterfall_{kind}", "en", lane=lane, ms=shown(work_ms(group)),
                       step=words.number(group.step_ms, "ms"))  # fmt: skip
     return said[:1].upper() + said[1:]
 
@@ -114,7 +114,7 @@ def draw(groups: list[Group], foot: str, *, decided: bool = True, on_cpu: bool =
         y += 1.0 + 0.35 * head.count("\n")
         bars = [*group.bars, Bar("step", 0.0, group.step_ms, group.step_ms, group.step_ms)] if not place else group.bars
         for before, bar in zip([None, *bars], bars, strict=False):
-            _bar(ax, bar, y, group, before)
+            _bar(ax, bar, y, group, before, on_cpu)
             ticks.append(y)
             names.append(plots.wrapped(label(bar.name, on_cpu), 15 if narrow else 26))
             y += 1.0
@@ -134,17 +134,22 @@ def draw(groups: list[Group], foot: str, *, decided: bool = True, on_cpu: bool =
 
 
 def _head(ax: Axes, text: str, y: float, strong: bool) -> None:
-    """Write a lane's heading across the picture, from its left edge."""
-    ax.annotate(
-        text, (0, y), xycoords=("axes fraction", "data"), xytext=(2, 0), textcoords="offset points", va="center",
-        ha="left", color=plots.INK if strong else plots.MUTED, weight="bold" if strong else "normal",
-        fontsize=9 if plots.is_narrow() else 10,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+    """Write a lane's heading from the left edge of the picture; it takes no room from the bars."""
+    made = ax.annotate(
+        text, (0.012, y), xycoords=("figure fraction", "data"), va="center", ha="left",
+        color=plots.INK if strong else plots.MUTED, weight="bold" if strong else "normal",
+        fontsize=9 if plots.is_narrow() else 10, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
     )  # fmt: skip
+    made.set_in_layout(False)
 
 
-def _bar(ax: Axes, bar: Bar, y: float, group: Group, before: Bar | None) -> None:
-    colour = COLOURS.get(bar.name, plots.MUTED)
+def shown(ms: float) -> str:
+    """Return a time for a bar: two decimals below ten, so that parts can be added up by eye."""
+    return f"{ms:.2f}" if abs(ms) < 10 else words.number(ms)
+
+
+def _bar(ax: Axes, bar: Bar, y: float, group: Group, before: Bar | None, on_cpu: bool) -> None:
+    colour = COLOURS["python_dispatch"] if on_cpu and bar.name == "idle" else COLOURS.get(bar.name, plots.MUTED)
     hatch = "////" if bar.name == "residual" else None
     fill = "white" if hatch else colour
     ax.barh(y, bar.ms, 0.72, left=bar.begin, color=fill, edgecolor=colour if hatch else "none", hatch=hatch,
@@ -155,7 +160,7 @@ def _bar(ax: Axes, bar: Bar, y: float, group: Group, before: Bar | None) -> None
     if bar.high > bar.low and bar.name not in ("residual", "idle", "wait"):
         ax.plot([bar.begin + bar.low, bar.begin + bar.high], [y, y], color=plots.INK, linewidth=1.0)
         end = max(end, bar.begin + bar.high)
-    text = words.number(bar.ms, "ms") if bar.name == "step" else words.number(bar.ms)
+    text = shown(bar.ms) + (" ms" if bar.name == "step" else "")
     ax.annotate(
         text, (end, y), xytext=(4, 0), textcoords="offset points", va="center",
         color=plots.MUTED if group.hidden else plots.INK, weight="bold" if bar.name == "step" else "normal",

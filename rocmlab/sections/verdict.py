@@ -8,7 +8,19 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from rocmlab import best_remedy, everyday, hypotheses, plots, results, suspects, suspects_baseline, waterfall, words
+from rocmlab import (
+    best_remedy,
+    everyday,
+    hypotheses,
+    ledger_judges,
+    ledger_tables,
+    plots,
+    results,
+    suspects,
+    suspects_baseline,
+    waterfall,
+    words,
+)
 from rocmlab import clues as clues_of
 from rocmlab.clues import Clues
 from rocmlab.findings import Finding, finding
@@ -16,7 +28,6 @@ from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 from rocmlab.speed_roofs import Roofs
 from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict
 
-UNEXPLAINED_PCT = 10.0
 NEEDED = ("03", "04", "06", "11")  # what a verdict mostly rests on, to name where nothing is decided
 
 
@@ -42,20 +53,23 @@ def section(run: Path) -> Section:
 def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) -> None:
     groups, foot = waterfall.parts(clues.account), footer(run, clues)
     if groups:
+        shown = ("ledger_device",) if clues.on_cpu else ("ledger_host", "ledger_device")
         given: dict[str, Any] = {"decided": clues.binds("host") is not None, "on_cpu": clues.on_cpu}
         caption = words.both("figure_waterfall_cpu" if clues.on_cpu else "figure_waterfall")
         alt = alt_waterfall(groups, clues.on_cpu)
         made.figures.append(Figure("waterfall", lambda: waterfall.draw(groups, foot, **given), alt, caption))
-        made.tables.append(Table("lanes", words.both("verdict_lanes"), lane_table(clues), labels=LABELS))
+        made.tables += [one for one in ledger_tables.tables(clues.account or {}) if one.name in shown]
         made.lead = "waterfall"
     if roofs:
         made.figures.append(
-            Figure("roofs", lambda: draw_roofs(roofs, foot), alt_roofs(roofs), words.both("figure_roofs"))
+            Figure("roofs-figure", lambda: draw_roofs(roofs, foot), alt_roofs(roofs), words.both("figure_roofs"))
         )
         made.tables.append(Table("roofs", words.both("verdict_roofs"), roof_table(roofs), labels=LABELS))
     no_roofs = words.both("reason_cpu_subject" if clues.on_cpu else "reason_no_roofs")
-    made.absent = {"waterfall": words.both("reason_no_ledger"), "lanes": words.both("reason_no_ledger"),
-                   "roofs": no_roofs}  # fmt: skip
+    made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), words.both("reason_no_ledger"))
+    made.absent |= {"roofs": no_roofs, "roofs-figure": no_roofs}
+    if clues.on_cpu:
+        made.absent["ledger_host"] = words.both("reason_cpu_subject")
 
 
 # ---- say
@@ -113,11 +127,8 @@ def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Findi
             made.append(_told("VERDICT_WRONG_NUMBERS", one))
         elif one.verdict == SUPPORTED:
             made.append(_told("SUSPECT_LIMIT" if one.is_limit else "SUSPECT_SUPPORTED", one))
-    residual = (clues.account or {}).get("residual_pct")
-    if residual is not None and abs(residual) > UNEXPLAINED_PCT and clues.regime != "undecided":
-        left = (clues.account or {}).get("residual") or {}
-        told = words.number(left.get("ms"), "ms")
-        made.append(finding("STEP_UNEXPLAINED", numbers={"residual_pct": residual}, ms=told))
+    if clues.account and clues.regime != "undecided":
+        made += [one for one in ledger_judges.judge_checks(clues.account) if one["code"] == "RESIDUAL_LARGE"]
     if roofs:
         made.append(_ratio(roofs))
     missing = [one for one in found if one.verdict == UNDECIDED]
@@ -180,24 +191,6 @@ def _no_share(one: Verdict) -> Text:
     if one.span and one.suspect == "new_shapes":
         return words.both("verdict_outside")
     return words.both("verdict_no_step") if one.span else _no_ms(one)
-
-
-def lane_table(clues: Clues) -> pd.DataFrame:
-    """Return every row of both lanes with its interval, grade and how it was found, and the residual."""
-    account, lines = clues.account or {}, []
-    lanes = ("device",) if clues.on_cpu else ("host", "device")
-    rows = [(lane, row) for lane in lanes for row in account.get(f"{lane}_lane") or []]
-    rows.append((str(account.get("binding") or ""), {**(account.get("residual") or {}), "name": "residual"}))
-    for lane, row in rows:
-        key = waterfall.key(str(row.get("name")), clues.on_cpu)
-        part = words.both(key) if key in words.table() else str(row.get("name"))
-        line: dict[str, Any] = {"verdict_lane": words.both(f"lane_{lane}") if lane else None, "verdict_part": part}
-        line["verdict_lane_reason"] = words.both("verdict_ledger_undecided")
-        line |= {"verdict_ms": row.get("ms"), "verdict_ms_reason": row.get("how")}
-        line |= {"verdict_ms_low": row.get("low"), "verdict_ms_high": row.get("high")}
-        line |= {"verdict_grade": row.get("grade"), "verdict_grade_reason": words.both("verdict_no_grade")}
-        lines.append(line | {"verdict_how": row.get("how")})
-    return pd.DataFrame(lines)
 
 
 def roof_table(roofs: Roofs) -> pd.DataFrame:
@@ -276,7 +269,7 @@ def footer(run: Path, clues: Clues) -> str:
 
 
 NAMES = (
-    "suspect", "verdict", "ms", "share_pct", "grade", "evidence", "records", "reversal", "lane", "part", "how", "side",
+    "suspect", "verdict", "ms", "share_pct", "grade", "evidence", "records", "reversal", "side",
     "moved_gb", "bandwidth_gb_s", "roof_tok_s", "measured_tok_s", "reached_pct",
 )  # fmt: skip
 ENDINGS = ("_tok_s", "_gb_s", "_gb", "_pct")

@@ -52,7 +52,8 @@ class Verdict:
 
     @property
     def reversal(self) -> Text:
-        return table()["suspects"][self.suspect]["reversal"]
+        """The result that would have turned the verdict round, or that would support an open one."""
+        return table()["suspects"][self.suspect]["would_refute" if self.verdict == SUPPORTED else "would_support"]
 
     @property
     def is_limit(self) -> bool:

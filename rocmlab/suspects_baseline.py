@@ -159,7 +159,7 @@ def wrong_numbers(clues: Clues) -> Verdict:
     right = [row for row in mine if evidence.verdict(row) in evidence.SOUND]
     if not written and not right:
         return undecided("wrong_numbers", "02", "03", **kept)
-    return refuted("wrong_numbers", span=Span(0.0, 0.0, 0.0), texts=len(written), operators=len(right), **kept)
+    return refuted("wrong_numbers", texts=len(written), operators=len(right), **kept)
 
 
 def _off(row: dict[str, Any]) -> bool:

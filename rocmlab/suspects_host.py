@@ -124,7 +124,7 @@ def cpu_fallback(clues: Clues) -> Verdict:
     fell = [op for op, state in placed.items() if state == "no"]
     kept: dict[str, Any] = {
         "records": ("operators", "profiler"),
-        "grade": None,
+        "step_ms": clues.step.ms if clues.step else None,
         "no_ms": words.both("verdict_no_single_time"),
     }
     if fell:

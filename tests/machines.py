@@ -105,9 +105,9 @@ def shapes(roof_gb_s: float, reached: float, small_us: float = 3.0, scale: float
     `scale` makes the weights smaller or larger than those of the 0.6 B shape.
     """
     sizes = {"q_proj": 4.2e6, "k_proj": 2.1e6, "v_proj": 2.1e6, "o_proj": 4.2e6, "gate_proj": 6.3e6, "up_proj": 6.3e6}
-    sizes |= {"down_proj": 6.3e6}
+    sizes = {name: size * scale for name, size in (sizes | {"down_proj": 6.3e6}).items()}
+    head = 311_164_928.0 * scale
     rows = [operator(name, "linear", size / (reached * roof_gb_s) / 1e6, size, **more) for name, size in sizes.items()]
-    sizes, head = {name: size * scale for name, size in sizes.items()}, 311_164_928.0 * scale
     rows.append(operator("lm_head", "linear", head / (reached * roof_gb_s) / 1e6, head, count=1, **more))
     for name, count in (("rms_norm", 113), ("rope", 28), ("kv_append", 28), ("residual_add", 56), ("gate", 28)):
         rows.append(operator(name, name, small_us / 1000, 8192.0, count=count, **more))
@@ -156,7 +156,9 @@ def operators(**changes: Any) -> list[dict[str, Any]]:
     return [tried(op, **changes) for op in ("linear_one_row", "rms_norm", "rope", "sdpa_decode", "embedding", "greedy")]
 
 
-def lengths(step: float, first_extra: float = 0.0, device: str = "cuda:0", dtype: str = "float16", weights: float = WEIGHTS):
+def lengths(
+    step: float, first_extra: float = 0.0, device: str = "cuda:0", dtype: str = "float16", weights: float = WEIGHTS
+):
     """Lines of 04 at a flat step, of a model of the real size."""
     rows = sweeps.lengths(a_ms=step, b_us=0.0, first_extra_ms=first_extra)
     arm = "cpu" if device == "cpu" else "gpu"
@@ -266,7 +268,8 @@ def slow_cpu() -> Clues:
     """Two cores whose one-row product uses one of them: a third of the read ceiling."""
     weights = 538_000_000
     rows = {
-        "generation": [row | {"weight_bytes": weights} for row in made.study(None, 17.4)], "text": [made.text(device="cpu")],
+        "generation": [row | {"weight_bytes": weights} for row in made.study(None, 17.4)],
+        "text": [made.text(device="cpu")],
         "lengths": lengths(57.0, device="cpu", dtype="float32", weights=weights), "ceiling": memory(62.0, "cpu")[:6],
         "shapes": shapes(62.0, 0.20, small_us=8.0, scale=0.45, device="cpu"), "batches": batches(57.0, 1.6, device="cpu"),
         "one_row": [{"way": "as_it_is", "threads": n, "samples_ms": samples(9.9)} for n in (1, 2)],
@@ -287,7 +290,11 @@ def cpu_at_roof() -> Clues:
 
 def baseline(gpu_step: float, cpu_step_: float, gpu_gb_s: float = 260.0, cpu_gb_s: float = 50.0) -> Clues:
     """A card and a CPU at known steps and memories; weights 1.192 GB on the card, twice that on the CPU."""
-    rows = {"generation": generation(gpu_step, cpu_step_), "ceiling": memory(gpu_gb_s), "ceiling_cpu": memory(cpu_gb_s, "cpu")}
+    rows = {
+        "generation": generation(gpu_step, cpu_step_),
+        "ceiling": memory(gpu_gb_s),
+        "ceiling_cpu": memory(cpu_gb_s, "cpu"),
+    }
     return clues(None, rows)
 
 
@@ -300,7 +307,7 @@ def write(folder: Path, machine: Clues, step: list[dict[str, Any]], *, name: str
     tables = {**machine.rows, "operators": machine.operators, "step": step, "snapshot": [machine.snapshot]}
     homes = {"generation": "03", "text": "03", "batches": "05", "operators": "02", "snapshot": "01", "profiler": "07",
              "shapes": "06", "gemm_rate": "06", "launch_cost": "06", "attention": "09"}  # fmt: skip
-    homes |= {name: "11" for name in ("experiments", "step")}
+    homes |= dict.fromkeys(("experiments", "step"), "11")
     for table, rows in tables.items():
         path = folder / "records" / f"{table}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)

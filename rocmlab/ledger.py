@@ -16,7 +16,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from rocmlab import curves, ledger_checks, ledger_lanes, results, roof, timing, words
+from rocmlab import curves, ledger_checks, ledger_lanes, results, roof, sections, timing, words
 from rocmlab.ledger_lanes import known
 from rocmlab.rates import is_number
 
@@ -263,7 +263,8 @@ def of_run(run: Path | str) -> dict[str, Any] | None:
     if not any(row.get("quantity") == "T" for row in rows):
         return None
     head = rows[0]
-    limit = roof.roof(results.rows(path, "ceiling"), None, head.get("weight_bytes"))
+    peak = roof.stated(sections.snapshot(path), results.birth(path).get("subject") or {})
+    limit = roof.roof(results.rows(path, "ceiling"), peak, head.get("weight_bytes"))
     return build(
         rows,
         shape_sum=_shape_sum(path, head),

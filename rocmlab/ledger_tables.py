@@ -26,8 +26,7 @@ def tables(account: dict[str, Any]) -> list[Table]:
         "ledger_device": lane(account, "device"),
         "ledger_checks": checks(account),
     }
-    labels = {column: label for column, label in LABELS.items()}
-    return [Table(name, words.both(f"caption_{name}"), frame, labels=labels) for name, frame in made.items()]
+    return [Table(name, words.both(f"caption_{name}"), frame, labels=LABELS) for name, frame in made.items()]
 
 
 def quantities(account: dict[str, Any]) -> pd.DataFrame:

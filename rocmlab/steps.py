@@ -28,6 +28,7 @@ SPIN_LEAST_MS = 5.0
 DEPTHS = (16, 8, 4, 2)  # parts of the layers behind a spin, where a whole step does not fit into the queue
 TRACED = 3  # steps under the profiler
 TOKENISED, CALLS = 20, 2000
+COPIES = ("aten::to", "aten::_to_copy", "aten::contiguous")  # they work only where something changes
 
 
 def study(
@@ -267,12 +268,16 @@ def dispatched(work: Callable[[], Any]) -> list[str]:
 
     class Counting(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            names.append(str(func.name()).split(".")[0])
-            return func(*args, **(kwargs or {}))
+            out = func(*args, **(kwargs or {}))
+            name = str(func.name()).split(".")[0]
+            copied = name in COPIES and out.data_ptr() != args[0].data_ptr()
+            if copied or not calls.launches_nothing(name):
+                names.append(name)
+            return out
 
     with Counting():
         work()
-    return [name for name in names if not calls.launches_nothing(name)]
+    return names
 
 
 def _smallest(notes: Notes) -> None:

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-HIDDEN, INTERMEDIATE, HEAD_DIM, KV_HEADS, VOCABULARY = 64, 128, 16, 2, 1024
+INTERMEDIATE, HEAD_DIM, KV_HEADS, VOCABULARY = 128, 16, 2, 1024
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")  # of the real vocabulary, which the twin has not
 
 
@@ -19,9 +19,10 @@ def config_of(config: Any) -> Any:
     small = copy.deepcopy(config)
     heads = getattr(config, "num_attention_heads", KV_HEADS)
     queries = max(1, heads // (getattr(config, "num_key_value_heads", None) or heads))
-    for name, value in (("hidden_size", HIDDEN), ("intermediate_size", INTERMEDIATE), ("head_dim", HEAD_DIM)):
-        setattr(small, name, value)
     small.num_key_value_heads, small.num_attention_heads = KV_HEADS, KV_HEADS * queries
+    # 64 with two queries a key head; some configs accept no width that is not a multiple of the heads.
+    small.hidden_size, small.head_dim = HEAD_DIM * small.num_attention_heads, HEAD_DIM
+    small.intermediate_size = INTERMEDIATE
     small.vocab_size = min(VOCABULARY, config.vocab_size)
     for name in TOKENS:
         setattr(small, name, None)

@@ -367,7 +367,7 @@ def test_the_account_of_a_run_folder(tmp_path):
     other = results.Run(run.path, "07", "1")
     metrics = {"steps": [{"kind": "token", "linked_busy_us": 3380.0, "kernels": 1620}, {"kind": "prefill"}]}
     other.append("profiler", {"what": "trace", "model_hash": "a", "device": "cuda:0", "metrics": metrics})
-    size = 4 << 30
+    size = 1 << 30
     row = {"way": "read", "bytes": size, "samples_ms": [size / 4e9] * 6, "device": "cuda:0"}
     other.append("ceiling", row)
     account = ledger.of_run(run.path)

@@ -12,7 +12,7 @@ from rocmlab.attention_tables import FORCED, Row, call_samples, own, path, usual
 
 def times_table(rows: list[Row]) -> pd.DataFrame:
     """Return one line a phase, length and back end as transformers calls it: device, host and waited-for time."""
-    lines = []
+    lines: list[dict[str, Any]] = []
     for row in [one for phase in ("decode", "prefill") for one in usual(own(rows), phase)]:
         if row.get("status") != "OK" or not row.get("samples_ms"):
             continue
@@ -24,7 +24,8 @@ def times_table(rows: list[Row]) -> pd.DataFrame:
             line["attention_wall_us"] = curves.interval([1000 * ms for ms in row.get("wall_samples_ms") or []])
         lines.append(line | {"method": row["method"], "grade": row["evidence_grade"]})
     order = {"decode": 0, "prefill": 1}
-    return pd.DataFrame(sorted(lines, key=lambda line: (order[line["phase"]], line["length_tokens"])))
+    lines.sort(key=lambda line: (order[line["phase"]], line["length_tokens"]))
+    return pd.DataFrame(lines)
 
 
 def paths_table(rows: list[Row]) -> pd.DataFrame:
@@ -69,7 +70,8 @@ def cost_table(lines: list[dict[str, Any]]) -> pd.DataFrame:
 
 def settings_table(rows: list[Row]) -> pd.DataFrame:
     """Return the default at the ends of the lengths by how K, V and the mask are handed over."""
-    cases, lines = own(rows), []
+    cases = own(rows)
+    lines: list[dict[str, Any]] = []
     several = {row["length"] for row in cases if not row.get("usual")}
     for row in cases:
         if row["backend"] == "default" and row["status"] == "OK" and row["length"] in several and row.get("samples_ms"):
@@ -81,4 +83,5 @@ def settings_table(rows: list[Row]) -> pd.DataFrame:
             line |= {"mask": row["mask"], "default": path(row, rows, cases)["path"]}
             lines.append(line | {"attention_call_ms": curves.interval(call_samples(row))})
     order = {"decode": 0, "prefill": 1}
-    return pd.DataFrame(sorted(lines, key=lambda line: (order[line["phase"]], line["length_tokens"])))
+    lines.sort(key=lambda line: (order[line["phase"]], line["length_tokens"]))
+    return pd.DataFrame(lines)

@@ -1,6 +1,6 @@
 """Which path does attention take, is it right, what does the missing one cost, who charges first visits? Judges, pure.
 
-`judge(rows, ...)` takes the records of notebook 09; a record of forced back ends from elsewhere is judged by sdpa_probe.
+`judge(rows, ...)` takes the records of notebook 09; records of forced back ends from elsewhere go to sdpa_probe.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ SAID = {
 
 
 def judge(
-    rows: list[Row], *, ended: list[Row] | None = None, arch: str | None = None, step_ms: dict[int, float] | None = None,
-    prefill_ms: dict[int, float] | None = None, ceiling_gb_s: float | None = None,
+    rows: list[Row], *, ended: list[Row] | None = None, arch: str | None = None,
+    step_ms: dict[int, float] | None = None, prefill_ms: dict[int, float] | None = None,
+    ceiling_gb_s: float | None = None,
 ) -> list[Finding]:  # fmt: skip
     """Return the findings of notebook 09, worst first; [] when nothing is there."""
     found = judge_processes(ended or [])
@@ -185,7 +186,7 @@ def judge_costs(decode: list[dict[str, Any]], prefill: list[dict[str, Any]]) -> 
     filled = [line for line in prefill if line["gap_ms"] is not None]
     given["prefill_gap_ms"] = filled[-1]["gap_ms"] if filled else None
     given |= {"prefill_length": filled[-1]["length_tokens"]} if filled else {"prefill_gap_ms_reason": "not measured"}
-    said = {"short_gap": number(short["gap_ms"], "ms"), "long_gap": number(long["gap_ms"], "ms")}
+    said: dict[str, Any] = {"short_gap": number(short["gap_ms"], "ms"), "long_gap": number(long["gap_ms"], "ms")}
     said |= {"prefill_gap": number(given["prefill_gap_ms"], "ms"), "fused": long["fused"] or short["fused"] or "-"}
     said |= {"extra_ops": _extra(known), "layers": long["layers"]}
     bound = "bound" if long["at_most"] else None

@@ -1,4 +1,4 @@
-"""Which paths of attention can exist at all on a device, and who says so? Pure, from archs.yaml and torch's own rules."""
+"""Which paths of attention can exist at all on a device, and who says so? Pure: archs.yaml and torch's own rules."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def section(run: Path) -> Section:
         return Section("09", question("09"), missing=words.both("reason_no_records", notebook="09"))
     head, arch = attention_tables.head_of(rows), target(run)
     wholes, limit = wholes_of(run, head), roof.roof(results.rows(run, "ceiling"), peak_of(run))
-    asked = {"step_ms": wholes["decode"], "prefill_ms": wholes["prefill"], "ceiling_gb_s": limit.gb_s}
+    asked: dict[str, Any] = {"step_ms": wholes["decode"], "prefill_ms": wholes["prefill"], "ceiling_gb_s": limit.gb_s}
     found = attention_judges.judge(rows, ended=ended, arch=arch, **asked)
     made = Section("09", question("09"), findings=found, how=words.both("how_09"))
     if not head:
@@ -119,7 +119,8 @@ def lines(rows: list[Row], phase: str) -> pd.DataFrame:
     cases = attention_tables.usual(attention_tables.own(rows), phase)
     default = {attention_tables.path(row, rows, cases)["path"] for row in cases if row["backend"] == "default"}
     always = default.pop() if len(default) == 1 else None
-    who, found = ("CPU" if cases and cases[0]["device"] == "cpu" else "GPU"), []
+    who = "CPU" if cases and cases[0]["device"] == "cpu" else "GPU"
+    found: list[dict[str, Any]] = []
     for row in cases:
         mine = row["backend"] == always or (always is None and row["backend"] == "default")
         if row["status"] != "OK" or (row["backend"] not in FORCED and not mine):
@@ -129,7 +130,8 @@ def lines(rows: list[Row], phase: str) -> pd.DataFrame:
         if value:
             point = {"length": row["length"], "line": name, "attention_ms": value.median}
             found.append(point | {"attention_ms_low": value.low, "attention_ms_high": value.high})
-    return pd.DataFrame(sorted(found, key=lambda one: (one["line"], one["length"])))
+    found.sort(key=lambda one: (one["line"], one["length"]))
+    return pd.DataFrame(found)
 
 
 def _count(rows: list[Row]) -> int:

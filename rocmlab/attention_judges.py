@@ -1,13 +1,13 @@
 """Which path does attention take, is it right, what does the missing one cost, who charges first visits? Judges, pure.
 
-`judge(rows, ...)` takes the records of notebook 09; a record of forced back ends from elsewhere is judged by sdpa_probe.
+`judge(rows, ...)` takes the records of notebook 09; records of forced back ends from elsewhere go to sdpa_probe.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import archs, timing
+from rocmlab import archs, timing, words
 from rocmlab.attention import SWITCH
 from rocmlab.attention_tables import (
     FUSED,
@@ -29,6 +29,7 @@ from rocmlab.words import number
 
 SLOWER = 1.1  # a default slower than the fastest path by this factor is named
 LITTLE_PCT = 5.0  # of a step: less is worth little
+CHARGE_MS = 0.1  # a step: a charge below this is none
 SAID = {
     "flash": "flash",
     "efficient": "memory-efficient",
@@ -39,8 +40,9 @@ SAID = {
 
 
 def judge(
-    rows: list[Row], *, ended: list[Row] | None = None, arch: str | None = None, step_ms: dict[int, float] | None = None,
-    prefill_ms: dict[int, float] | None = None, ceiling_gb_s: float | None = None,
+    rows: list[Row], *, ended: list[Row] | None = None, arch: str | None = None,
+    step_ms: dict[int, float] | None = None, prefill_ms: dict[int, float] | None = None,
+    ceiling_gb_s: float | None = None,
 ) -> list[Finding]:  # fmt: skip
     """Return the findings of notebook 09, worst first; [] when nothing is there."""
     found = judge_processes(ended or [])
@@ -115,20 +117,26 @@ def judge_default(rows: list[Row]) -> list[Finding]:
     if not told:
         return []
     witnesses = [one for one in ("kernels", "operators", "choice", "time") if one in by]
+    each = [words.both(f"attention_by_{one}") for one in witnesses or ["nothing"]]
+    said = {lang: ", ".join(one[lang] for one in each) for lang in words.LANGUAGES}
     variant = None if witnesses else "unknown"
-    found = [finding("ATTENTION_DEFAULT", variant=variant, paths="; ".join(told), by=", ".join(witnesses))]
+    found = [finding("ATTENTION_DEFAULT", variant=variant, paths="; ".join(told), by=said)]
     return found + _faster(cases)
 
 
 def _by_length(took: list[tuple[int, str]]) -> str:
-    """Say "flash" where one path serves every length, else "flash up to 256, math from 1024"."""
-    names = [name for _, name in took]
-    if len(set(names)) == 1:
-        return names[0]
-    parts = [
-        f"{name} at {length}" for place, (length, name) in enumerate(took) if place == 0 or name != names[place - 1]
-    ]
-    return ", then ".join(parts)
+    """Say "flash" where one path serves every length, else "flash (64-256), math (1024)"."""
+    if len({name for _, name in took}) == 1:
+        return took[0][1]
+    parts: list[list[Any]] = []
+    for length, name in took:
+        if parts and parts[-1][0] == name:
+            parts[-1][2] = length
+        else:
+            parts.append([name, length, length])
+    return ", ".join(
+        f"{name} ({first})" if first == last else f"{name} ({first}-{last})" for name, first, last in parts
+    )
 
 
 def _faster(cases: list[Row]) -> list[Finding]:
@@ -178,16 +186,19 @@ def judge_costs(decode: list[dict[str, Any]], prefill: list[dict[str, Any]]) -> 
     filled = [line for line in prefill if line["gap_ms"] is not None]
     given["prefill_gap_ms"] = filled[-1]["gap_ms"] if filled else None
     given |= {"prefill_length": filled[-1]["length_tokens"]} if filled else {"prefill_gap_ms_reason": "not measured"}
-    said = {"short_gap": number(short["gap_ms"], "ms"), "long_gap": number(long["gap_ms"], "ms")}
+    said: dict[str, Any] = {"short_gap": number(short["gap_ms"], "ms"), "long_gap": number(long["gap_ms"], "ms")}
     said |= {"prefill_gap": number(given["prefill_gap_ms"], "ms"), "fused": long["fused"] or short["fused"] or "-"}
     said |= {"extra_ops": _extra(known), "layers": long["layers"]}
-    shares = [line["share_pct"] for line in (*known, *filled) if line["share_pct"] is not None]
+    bound = "bound" if long["at_most"] else None
+    shares = [line for line in (*known, *filled) if line["share_pct"] is not None]
     if not shares or long["share_pct"] is None:
-        return [finding("ATTENTION_GAP", numbers=given, variant="bound" if long["at_most"] else None, **said)]
-    given["most_share_pct"] = max(shares)
-    little = max(shares) < LITTLE_PCT
-    code = "FUSED_WORTH_LITTLE" if little else "FUSED_SAVES"
-    return [finding(code, numbers=given, variant="bound" if long["at_most"] else None, **said)]
+        return [finding("ATTENTION_GAP", numbers=given, variant=bound, **said)]
+    given |= {f"most_share_{end}_pct": max(line[f"share_pct_{end}"] for line in shares) for end in ("low", "high")}
+    if given["most_share_high_pct"] < LITTLE_PCT:
+        return [finding("FUSED_WORTH_LITTLE", numbers=given, variant=bound, **said)]
+    if given["most_share_low_pct"] >= LITTLE_PCT:
+        return [finding("FUSED_SAVES", numbers=given, variant=bound, **said)]
+    return [finding("FUSED_UNDECIDED", numbers=given, **said)]
 
 
 def _extra(lines: list[dict[str, Any]]) -> int | None:
@@ -229,9 +240,9 @@ def _charges(line: dict[str, Any]) -> bool | None:
     ratio, charge = line["charge_ratio"], line["charge_ms"]
     if not ratio.enough:
         return None
-    if charge.low > 0 and ratio.low > FIRST_VISIT_TIMES:
+    if charge.low > CHARGE_MS and ratio.low > FIRST_VISIT_TIMES:
         return True
-    return False if ratio.high <= FIRST_VISIT_TIMES or charge.low <= 0 else None
+    return False if ratio.high <= FIRST_VISIT_TIMES or charge.high <= CHARGE_MS else None
 
 
 def _switch_costs(rows: list[Row], lines: dict[str, Any], given: dict[str, Any], said: dict[str, Any]) -> Finding:
@@ -310,7 +321,8 @@ def _setting(variant: str, most: tuple[Interval, Row, str, str]) -> Finding:
     said = {"phase": row["phase"], "length": row["length"], "before": before, "after": after}
     said["kv"] = "grouped" if row["gqa"] else "repeated"
     if ratio.enough and (ratio.low > SLOWER or before != after):
-        return finding("ATTENTION_SETTING_COSTS", numbers=given, variant=variant, **said)
+        kind = variant if before != after else f"{variant}_same_path"
+        return finding("ATTENTION_SETTING_COSTS", numbers=given, variant=kind, **said)
     if ratio.high <= SLOWER:
         return finding("ATTENTION_SETTING_SAME", numbers=given, variant=variant, **said)
     return finding("ATTENTION_SETTING_SAME", numbers=given, variant=f"{variant}_undecided", **said)

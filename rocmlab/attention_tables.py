@@ -10,8 +10,6 @@ import re
 import statistics
 from typing import Any
 
-import pandas as pd
-
 from rocmlab import curves, timing, words
 from rocmlab.timing import Interval
 
@@ -153,20 +151,34 @@ def _line(
     line |= {"default": took["path"], "default_by": took["by"], "default_grade": took["grade"]}
     line |= {"default_ms": times.get("default"), "math_ms": times.get("math"), "fused": fused}
     line |= {"fused_ms": forced.get(fused or ""), "fastest": min(forced, key=lambda name: forced[name], default=None)}
-    line["at_most"] = fused is None
-    floor = forced.get(fused or "") if fused else _floor_ms(here[0], ceiling_gb_s)
-    gap = None if line["math_ms"] is None or floor is None else line["math_ms"] - floor
-    line["gap_ms"] = None if gap is None else gap * here[0]["layers"]
+    line |= {"at_most": fused is None, **_gap(ran, fused, here[0], ceiling_gb_s)}
     near = [one for one in whole_ms if 1 / NEAR <= one / length <= NEAR]
     line["whole_ms"] = whole_ms[min(near, key=lambda one: abs(one - length))] if near else None
-    known = line["whole_ms"] and line["gap_ms"] is not None
-    # The part of a step that math has more of: with math in it the step would be longer by the gap.
-    in_it = line["default"] == "math"
-    line["share_pct"] = 100 * line["gap_ms"] / (line["whole_ms"] + (0 if in_it else line["gap_ms"])) if known else None
+    for end in ("", "_low", "_high"):
+        line[f"share_pct{end}"] = _share(line[f"gap_ms{end}"], line["whole_ms"], took["path"] == "math")
     if not line["whole_ms"]:
         line["whole_ms_reason"] = line["share_pct_reason"] = words.both("attention_no_step")
-    line |= {"math_ops": (ran.get("math") or {}).get("ops"), "fused_ops": (ran.get(fused or "") or {}).get("ops")}
-    return line
+    return line | {"math_ops": (ran.get("math") or {}).get("ops"), "fused_ops": (ran.get(fused or "") or {}).get("ops")}
+
+
+def _gap(ran: dict[str, Row], fused: str | None, row: Row, ceiling_gb_s: float | None) -> dict[str, float | None]:
+    """Return what math takes more than the fused path (or than the floor), all layers, with the widest interval."""
+    math = curves.interval(call_samples(ran["math"])) if "math" in ran else None
+    other = curves.interval(call_samples(ran[fused])) if fused else None
+    floor = _floor_ms(row, ceiling_gb_s)
+    if math is None:
+        return dict.fromkeys(("gap_ms", "gap_ms_low", "gap_ms_high"))
+    ends = (other.median, other.high, other.low) if other else (floor, floor, floor)
+    pairs = zip((math.median, math.low, math.high), ends, strict=True)
+    gaps = [(one - less) * row["layers"] for one, less in pairs]
+    return dict(zip(("gap_ms", "gap_ms_low", "gap_ms_high"), gaps, strict=True))
+
+
+def _share(gap_ms: float | None, whole_ms: float | None, inside: bool) -> float | None:
+    """Return the gap in percent of a step that has math in it: the step as measured, or longer by the gap."""
+    if gap_ms is None or not whole_ms:
+        return None
+    return 100 * gap_ms / (whole_ms if inside else whole_ms + max(gap_ms, 0.0))
 
 
 def _floor_ms(row: Row, ceiling_gb_s: float | None) -> float:
@@ -226,79 +238,3 @@ def summary(
         for line in visits(rows)
     ]
     return found
-
-
-# ---- tables
-
-
-def times_table(rows: list[Row]) -> pd.DataFrame:
-    """Return one line a phase, length and back end as transformers calls it: device, host and waited-for time."""
-    lines = []
-    for row in [one for phase in ("decode", "prefill") for one in usual(own(rows), phase)]:
-        if row.get("status") != "OK" or not row.get("samples_ms"):
-            continue
-        on_cpu = row["device"] == "cpu"
-        line: dict[str, Any] = {"phase": row["phase"], "length_tokens": row["length"], "backend": row["backend"]}
-        line["attention_device_ms"] = curves.interval(row["samples_ms"])
-        if not on_cpu:
-            line["attention_host_us"] = curves.interval([1000 * ms for ms in row.get("host_samples_ms") or []])
-            line["attention_wall_us"] = curves.interval([1000 * ms for ms in row.get("wall_samples_ms") or []])
-        lines.append(line | {"method": row["method"], "grade": row["evidence_grade"]})
-    order = {"decode": 0, "prefill": 1}
-    return pd.DataFrame(sorted(lines, key=lambda line: (order[line["phase"]], line["length_tokens"])))
-
-
-def paths_table(rows: list[Row]) -> pd.DataFrame:
-    """Return one line a phase and back end: does it run, is it right, of how many operators is a call, and if not why."""
-    cases, lines = own(rows), []
-    for phase in ("decode", "prefill"):
-        for backend in ("default", *FORCED):
-            mine = [row for row in usual(cases, phase) if row["backend"] == backend]
-            if mine:
-                lines.append(_path_line(rows, cases, phase, backend, mine))
-    return pd.DataFrame(lines)
-
-
-def _path_line(rows: list[Row], cases: list[Row], phase: str, backend: str, mine: list[Row]) -> dict[str, Any]:
-    ran = [row for row in mine if row["status"] == "OK"]
-    line: dict[str, Any] = {"phase": phase, "backend": backend}
-    line["runs"] = True if len(ran) == len(mine) else False if not ran else None
-    off = [row["over_tolerance"] for row in ran if row.get("over_tolerance") is not None]
-    line["tolerance_pct"] = 100 * max(off) if off else None
-    line["ops"] = max((row["ops"] for row in ran if row.get("ops")), default=None)
-    took = {path(row, rows, cases)["path"] for row in ran} if backend == "default" else set()
-    said = ", ".join(sorted(one for one in took if one))
-    failed = next((row for row in mine if row["status"] != "OK"), None)
-    if failed:
-        heard = failed.get("warnings") or []
-        said = "; ".join(heard[:3]) or f"{failed['status']}: {failed.get('error')}"
-    return line | {"attention_said": said or "-"}
-
-
-def cost_table(lines: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return the costs by phase and length, for people."""
-    names = ("phase", "length_tokens", "default", "default_ms", "math_ms", "fused", "fused_ms", "gap_ms", "whole_ms")
-    kept = [
-        {name: line.get(name) for name in (*names, "share_pct", "whole_ms_reason", "share_pct_reason")}
-        for line in lines
-    ]
-    frame = pd.DataFrame(kept, columns=[*names, "share_pct", "whole_ms_reason", "share_pct_reason"])
-    frame["fused"] = frame["fused"].map(lambda one: one or "-")
-    return frame
-
-
-def settings_table(rows: list[Row]) -> pd.DataFrame:
-    """Return the default at the ends of the lengths by how K, V and the mask are handed over."""
-    cases, lines = own(rows), []
-    several = {row["length"] for row in cases if not row.get("usual")}
-    for row in cases:
-        if row["backend"] == "default" and row["status"] == "OK" and row["length"] in several and row.get("samples_ms"):
-            line = {
-                "phase": row["phase"],
-                "length_tokens": row["length"],
-                "attention_kv": "grouped" if row["gqa"] else "repeated",
-            }
-            line |= {"mask": row["mask"], "default": path(row, rows, cases)["path"]}
-            lines.append(line | {"attention_call_ms": curves.interval(call_samples(row))})
-    order = {"decode": 0, "prefill": 1}
-    return pd.DataFrame(sorted(lines, key=lambda line: (order[line["phase"]], line["length_tokens"])))

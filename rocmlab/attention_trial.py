@@ -61,7 +61,7 @@ def measure(
     run_dir: str, notebook: str, attempt: str, model: str, arm: dict[str, str], lengths: list[int], settings: bool,
     samples: int, visits: int, excluded: list[list[str]],
 ) -> None:  # fmt: skip
-    """Measure every case that has no `shape` row yet; `excluded` are (back end, phase) that ended an earlier process."""
+    """Measure every case without a `shape` row; `excluded` are (back end, phase) that ended an earlier process."""
     import torch
 
     device = arm["device"]
@@ -155,7 +155,7 @@ def only(backend: str) -> Iterator[None]:
 
 
 def _tried(plan: Plan, backend: str, place: int, case: Case, inputs: Inputs) -> dict[str, Any]:
-    """Call one back end: cold, at new lengths, at this one; return its status, visits, value and what it consists of."""
+    """Call one back end: cold, at new lengths, at this one; return status, visits, value and what it consists of."""
     found: dict[str, Any] = {}
     with warnings.catch_warnings(record=True) as heard, only(backend):
         warnings.simplefilter("always")

@@ -128,7 +128,8 @@ def _pieces(record: dict[str, Any]) -> Reading:
 def _attention(record: dict[str, Any]) -> Reading:
     """Judge the back ends of attention, forced in turn, and the default."""
     numbers, found = sdpa_probe.judge(record)
-    shape = record.get("shape") if isinstance(record.get("shape"), dict) else {}
+    given = record.get("shape")
+    shape = given if isinstance(given, dict) else {}
     words: dict[str, Any] = {"arch": _word(record, "arch", "unknown"), "dtype": _word(record, "dtype", "unknown")}
     words["shape"] = ", ".join(f"{key} {value}" for key, value in shape.items() if _is_number(value)) or "unknown"
     told = {key: numbers.get(key) for key in ("default_ms", "math_ms", "default_over_math_pct")}

@@ -84,6 +84,7 @@ MODULES = {
     "05": "batch_sweep",
     "07": "profiler",
     "08": "backends",
+    "09": "attention",
     "12": "verdict",
 }
 

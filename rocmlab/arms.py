@@ -217,6 +217,7 @@ def static(subject: Subject, graph: bool = False, compiled: str = "", fused: boo
     around = patches.changed(model, fused=fused, merged=merged) if fused or merged else contextlib.nullcontext
     name = next(iter(decode.empty(model)))
     cache = StaticCache(config=model.config, max_cache_len=lean.room_for(subject.context + ROOM))
+    layers: list[Any] = list(cache.layers)
     ids, _ = decode.padded(prompts(subject), subject.device)
     with around():
         first = model(ids, use_cache=True, logits_to_keep=1, **{name: cache}).logits[:, -1].argmax(-1, keepdim=True)
@@ -226,7 +227,7 @@ def static(subject: Subject, graph: bool = False, compiled: str = "", fused: boo
         return call(token, use_cache=True, logits_to_keep=1, **{name: cache}).logits
 
     def back() -> None:
-        for one in cache.layers:
+        for one in layers:
             one.cumulative_length.fill_(subject.context)
 
     return fixed(subject, forward, first, back, graph, around)

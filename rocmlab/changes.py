@@ -92,7 +92,7 @@ _EVERY = [
 CATALOGUE = {one.name: one for one in _EVERY}
 
 # Changes whose operators are counted before anything is predicted: what they do to a step is in its structure.
-COUNTED = {
+COUNTED: dict[str, tuple[str, dict[str, Any]]] = {
     "depth_half": ("depth", {"share": 0.5}),
     "attention_math": ("attention", {"backend": "math"}),
     "generate": ("generate", {}),

@@ -1,4 +1,4 @@
-"""What did the experiments show: did the predictions hold, which remedy helps, what binds, is the model too small? Pure.
+"""What did the experiments show: did predictions hold, which remedy helps, what binds, is the model too small? Pure.
 
 `judge(rows, foretold)` takes the records of one run and returns findings; each can come out more than one way.
 """
@@ -132,9 +132,10 @@ def judge_ends(rows: list[dict[str, Any]]) -> list[Finding]:
 def judge_size(by_name: dict[str, dict[str, Any]]) -> list[Finding]:
     """Is the model too small for this device? A wider one that takes no longer says so."""
     times = {name: _seen(by_name, name) for name in ("width_x2", "width_x4")}
-    wider, name = next(((ratio, name) for name, ratio in times.items() if ratio is not None), (None, ""))
-    if wider is None:
+    known = {name: ratio for name, ratio in times.items() if ratio is not None}
+    if not known:
         return []
+    name, wider = next(iter(known.items()))
     row = by_name[name]
     numbers = {"wider_ratio": wider, "wider_bytes_ratio": (row.get("prediction_from") or {}).get("bytes_times")}
     if wider <= WIDER_FREE:
@@ -150,6 +151,7 @@ def judge_delays(by_name: dict[str, dict[str, Any]]) -> list[Finding]:
     if host is None:
         return []
     numbers = {"host_delay_shown": host, "device_delay_shown": device}
+    variant: str | None
     if device is None:
         variant = "cpu" if (by_name["host_delay"].get("device") == "cpu") else "host_only"
     elif host >= FOLLOWS and device <= HIDDEN:

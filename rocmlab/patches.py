@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -110,7 +111,8 @@ def cycles_a_us(device: str) -> float:
     short, long = 2_000_000, 12_000_000
     took = {}
     for cycles in (short, long):
-        took[cycles] = min(clock.timed(lambda n=cycles: torch.cuda._sleep(n), device) for _ in range(4))
+        spin = functools.partial(torch.cuda._sleep, cycles)
+        took[cycles] = min(clock.timed(spin, device) for _ in range(4))
     return (long - short) / max(1e-3, 1000 * (took[long] - took[short]))
 
 
@@ -164,16 +166,18 @@ def _merged(projections: list[Any]) -> list[tuple[Any, Callable[..., Any]]]:
 
     weight = torch.cat([one.weight for one in projections]).detach()
     bias = torch.cat([one.bias for one in projections]).detach() if projections[0].bias is not None else None
-    sizes, left = [one.out_features for one in projections], {}
+    sizes = [one.out_features for one in projections]
+    left: dict[int, Any] = {}
 
     def first(x: Any) -> Any:
         parts = torch.nn.functional.linear(x, weight, bias).split(sizes, dim=-1)
         left.update(enumerate(parts[1:], 1))
         return parts[0]
 
-    return [(projections[0], first)] + [
-        (one, lambda x, number=number: left.pop(number)) for number, one in enumerate(projections[1:], 1)
-    ]
+    def handed_out(number: int) -> Callable[[Any], Any]:
+        return lambda x: left.pop(number)
+
+    return [(projections[0], first), *((one, handed_out(n)) for n, one in enumerate(projections[1:], 1))]
 
 
 def _padded(module: Any) -> Callable[[Any], Any]:

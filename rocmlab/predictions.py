@@ -303,9 +303,11 @@ def _graph(change: Change, given: dict[str, Any], known: Known) -> Made:
     whole = now.graph if now.graph is not None else now.device
     counts = facts.get("counts") or {}
     before, after = counts.get("eager"), changes.seen_like(change, facts)
+    if now.graph is not None and "launches" in (counts.get("static_cache") or {}):
+        before = counts["static_cache"]  # what was replayed had a cache of fixed size
     if change.name == "graph":
         return whole, "prediction_graph", {"replay_ms": whole}
-    if not before or not after or "error" in after:
+    if not before or not after or "error" in before or "error" in after:
         return None
     kernels = after["launches"]
     if given.get("compiled"):
@@ -444,8 +446,8 @@ def ms_a_byte(known: Known, cache: bool = False) -> float:
 
 
 _RULES: dict[str, Callable[..., Made]] = {
-    "depth": _depth, "width": _width, "dtype": _dtype, "eager": _rows, "attention": _attention,
-    "generate": _counted, "host_delay": _host_delay, "device_delay": _device_delay, "one_core": _same("prediction_one_core"),
+    "depth": _depth, "width": _width, "dtype": _dtype, "eager": _rows, "attention": _attention, "generate": _counted,
+    "host_delay": _host_delay, "device_delay": _device_delay, "one_core": _same("prediction_one_core"),
     "threads": _threads, "first_visit": _first_visit, "patched": _counted, "static": _fixed, "lean": _fixed,
     "tunable": _tunable, "prompt_lookup": _lookup, "rows_padded": _second_row,
     "weights_transposed": _same("prediction_transposed"),

@@ -1,4 +1,4 @@
-"""Which remedies exist here, what does each gain, and what does it cost? Pure: rows of `experiments` in, a ranking out."""
+"""Which remedies exist here, what does each gain, what does it cost? Pure: rows of `experiments` in, a ranking out."""
 
 from __future__ import annotations
 

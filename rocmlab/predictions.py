@@ -256,7 +256,7 @@ def _rows(change: Change, given: dict[str, Any], known: Known) -> Made:
         more += max(0.0, flops_ms - weights_ms)
     if flops_ms is not None:
         numbers["multiplying_ms"] = flops_ms
-    return replace(now, moved=max(0.0, now.moved + more)), "prediction_rows", numbers
+    return replace(now, moved=max(0.0, now.device + more), kernels=0.0), "prediction_rows", numbers
 
 
 def _multiplying_ms(known: Known, rows: int) -> float | None:

@@ -45,9 +45,7 @@ def study(
     return [isolate.record(run, "ceiling_ended", f"clock and bandwidth ({table})", outcome)]
 
 
-def measure(
-    run_dir: str, notebook: str, attempt: str, device: str, limit_s: float, table: str = "ceiling"
-) -> None:
+def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: float, table: str = "ceiling") -> None:
     """Qualify the clock, then copy and read over growing sizes; a row is appended for each size and way."""
     run = Run(Path(run_dir), notebook, attempt)
     timing.use(device)

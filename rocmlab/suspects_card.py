@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import ceiling, conditions, curves, drift, words
-from rocmlab.clues import Clues, Row, Span, median, of_samples
+from rocmlab import ceiling, conditions, curves, drift, experiments, words
+from rocmlab.clues import Clues, Row, Span, median
 from rocmlab.rates import is_number
 from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided
 
@@ -76,8 +76,8 @@ def _other_dtype(clues: Clues) -> tuple[float, float, float] | None:
 
 def ratio_of(row: Row) -> tuple[float, float, float] | None:
     """Return T_changed / T_baseline of one experiment as observed, (median, high, low); None where it did not run."""
-    found = of_samples(row.get("ratios"))
-    return (found.ms, found.high, found.low) if row.get("status") == "OK" and found else None
+    found = experiments.observed(row)
+    return (found.median, found.high, found.low) if found else None
 
 
 # ---- the card and its size

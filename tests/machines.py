@@ -39,7 +39,8 @@ DEVICE = ("memory_floor", "excess", "gaps", "idle")
 
 def account(
     step: float, host: float, device: float, regime: str, *, where: str = "cuda:0", dtype: str = "float16",
-    T_block: float | None = None, wide: float = 0.02, launches: int | None = 1620, residual: float = 0.0, **parts: float,
+    T_block: float | None = None, wide: float = 0.02, launches: int | None = 1620, residual: float = 0.0,
+    **parts: float,
 ) -> dict[str, Any]:  # fmt: skip
     """An account of the ledger; `parts` are rows of the lanes by name, in ms."""
     quantities = {"T": quantity(step), "H": quantity(host), "D_graph": quantity(device)}
@@ -221,7 +222,8 @@ def h200_rows() -> dict[str, list]:
         "ceiling_cpu": memory(120.0, "cpu"), "profiler": [seen()], "shapes": shapes(4000.0, 0.45),
         "gemm_rate": rates(float32=52.0, float16=587.0, bfloat16=590.0), "experiments": experiments,
         "launch_cost": [{"what": "empty_kernel", "layer": "driver", "samples_us": [2.2] * 6}],
-        "attention": attention(14.0, math=58.0, flash=15.0, cudnn=14.0), "stamps": sweeps.stamps("as_it_is", 18.91, 18.9, 186),
+        "attention": attention(14.0, math=58.0, flash=15.0, cudnn=14.0),
+        "stamps": sweeps.stamps("as_it_is", 18.91, 18.9, 186),
     }  # fmt: skip
 
 
@@ -271,7 +273,8 @@ def slow_cpu() -> Clues:
         "generation": [row | {"weight_bytes": weights} for row in made.study(None, 17.4)],
         "text": [made.text(device="cpu")],
         "lengths": lengths(57.0, device="cpu", dtype="float32", weights=weights), "ceiling": memory(62.0, "cpu")[:6],
-        "shapes": shapes(62.0, 0.20, small_us=8.0, scale=0.45, device="cpu"), "batches": batches(57.0, 1.6, device="cpu"),
+        "shapes": shapes(62.0, 0.20, small_us=8.0, scale=0.45, device="cpu"),
+        "batches": batches(57.0, 1.6, device="cpu"),
         "one_row": [{"way": "as_it_is", "threads": n, "samples_ms": samples(9.9)} for n in (1, 2)],
         "gemm_rate": rates("cpu", float32=0.15, bfloat16=0.11),
         "experiments": [remedy("rows_padded", 0.55), remedy("bfloat16", 0.6)],
@@ -282,10 +285,10 @@ def slow_cpu() -> Clues:
 
 def cpu_at_roof() -> Clues:
     """The opposite: a CPU whose products read at the memory's speed."""
-    rows = slow_cpu().rows | {"shapes": shapes(62.0, 0.97, small_us=0.4, scale=0.45, device="cpu"),
-                              "lengths": lengths(10.2, device="cpu", dtype="float32", weights=538_000_000),
-                              "generation": [row | {"weight_bytes": 538_000_000} for row in made.study(None, 98.0)]}  # fmt: skip
-    return clues(cpu_step(10.2, 8.7, 0.5, 9.5, residual=0.2), rows, ops=slow_cpu().operators)
+    rows = {"shapes": shapes(62.0, 0.97, small_us=0.4, scale=0.45, device="cpu"), "batches": []}
+    rows |= {"lengths": lengths(10.2, device="cpu", dtype="float32", weights=538_000_000)}
+    rows |= {"generation": [row | {"weight_bytes": 538_000_000} for row in made.study(None, 98.0)]}
+    return clues(cpu_step(10.2, 8.7, 0.5, 9.5, residual=0.2), slow_cpu().rows | rows, ops=slow_cpu().operators)
 
 
 def baseline(gpu_step: float, cpu_step_: float, gpu_gb_s: float = 260.0, cpu_gb_s: float = 50.0) -> Clues:
@@ -332,9 +335,10 @@ def steps_of_h200() -> list[dict[str, Any]]:
 
 def steps_of_gfx1032() -> list[dict[str, Any]]:
     """A card near its roof on Windows: no trace and no graph, only the prefilled queue and stamps (grade D)."""
-    rows = [steprows.step("T", 3.6, 0.05, 1.15), steprows.step("H", 3.55, 0.05, 0.1), steprows.step("H_cpu", 1.9, 0.02, 0.03),
-            steprows.line("H_graph", 0.9), steprows.line("T_block", 4.75), steprows.line("D_queue", 4.7, layers=28, of_layers=28,
-            spin_ms=60.0, enqueue_ms=[3.6] * 6)]  # fmt: skip
+    rows = [steprows.step("T", 3.6, 0.05, 1.15), steprows.step("H", 3.55, 0.05, 0.1)]
+    rows += [steprows.step("H_cpu", 1.9, 0.02, 0.03), steprows.line("H_graph", 0.9), steprows.line("T_block", 4.75)]
+    queue = {"layers": 28, "of_layers": 28, "spin_ms": 60.0, "enqueue_ms": [3.6] * 6}
+    rows.append(steprows.line("D_queue", 4.7, **queue))
     return [row | head("cuda:0", "float16", WEIGHTS) for row in rows]
 
 

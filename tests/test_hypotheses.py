@@ -18,7 +18,7 @@ S, R, U, N = "supported", "refuted", "undecided", "not_applicable"
 
 
 def judged(clues, suspect):
-    return next(one for one in hypotheses.judge(clues) if one.suspect == suspect)
+    return hypotheses.JUDGES[suspect](clues)
 
 
 def verdicts(clues):
@@ -54,6 +54,10 @@ def waits(readback_ms, count=1):
 
 def one_operator(**changes):
     return dataclasses.replace(m.h200(), operators=[m.tried("rms_norm"), m.tried("rope", **changes)])
+
+
+def other_operator():
+    return dataclasses.replace(m.h200(), operators=[*m.operators(), m.tried("fft", device="cpu")])
 
 
 def slowing():
@@ -113,7 +117,7 @@ CASES = [
     ("cpu_fallback", R, m.h200),
     ("cpu_fallback", U, lambda: dataclasses.replace(m.h200(), operators=[])),
     ("cpu_fallback", U, lambda: changed(m.h200(), profiler=[m.seen(waits=57)])),
-    ("cpu_fallback", R, lambda: dataclasses.replace(m.h200(), operators=[*m.operators(), m.tried("fft", device="cpu")])),
+    ("cpu_fallback", R, other_operator),
     ("cpu_fallback", N, m.slow_cpu),
     ("new_shapes", S, m.h200),
     ("new_shapes", R, m.gfx1032),
@@ -143,7 +147,8 @@ CASES = [
     ("wrong_dtype", N, m.slow_cpu),
     ("attention", S, lambda: changed(m.fallback(), attention=m.attention(200.0, math=201.0, flash=20.0))),
     ("attention", R, m.gfx1032),
-    ("attention", S, lambda: changed(m.h200(), attention=m.attention(120.0, math=121.0, flash=15.0))),  # host time counts
+    # Where the host binds, it is the host's time of a call that counts.
+    ("attention", S, lambda: changed(m.h200(), attention=m.attention(120.0, math=121.0, flash=15.0))),
     ("attention", U, lambda: attention_alone(60.0)),
     ("attention", R, lambda: attention_alone(10.0)),
     ("attention", U, lambda: changed(m.h200(), attention=[])),
@@ -339,38 +344,27 @@ def test_the_answer_names_its_parts_with_their_ms():
     assert "slow matrix products 26.0 ms" in products and "launching" not in products
 
 
-def test_the_best_remedy_is_right_fast_and_there():
+def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():
     found = best_remedy.judge(m.h200())
-    assert found["code"] == "BEST_REMEDY" and found["numbers"]["gain_ratio"] == pytest.approx(10.0)
-    assert found["numbers"]["tok_s"] == pytest.approx(10 * 1000 / 18.9)
+    assert found["code"] == "BEST_REMEDY" and found["numbers"]["remedy_gain_ratio"] == pytest.approx(10.0, rel=0.01)
     said = findings.say(found)["sentence"]
-    assert "42 s to compile" in said and "0.400 GiB more memory" in said
-    names = [one.name for one in best_remedy.ranked(m.h200())]
-    assert names == ["lean_compiled", "graph", "fused_rmsnorm"]  # not the wrong one, not what is no faster
+    assert "42 s to compile" in said and "0.400 GiB more memory" in said and "logits off by at most" in said
+    assert findings.say(found, "zh")["sentence"].startswith(findings.say(found)["sentence"][:2]) is False
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "code"),
     [
-        m.remedy("graph", 1.0),
-        m.remedy("graph", 0.97),
-        m.remedy("graph", 0.2, logits_error=9.0),
-        m.remedy("graph", 0.2, logits_error=float("nan")),
-        m.remedy("graph", 0.2, exists=False) | {"status": "OK"},
-        m.experiment("width_tiny", 0.2),
-        m.remedy("graph", 0.2) | {"status": "CRASH"},
+        (m.remedy("graph", 1.0), "NO_REMEDY_HELPS"),
+        (m.remedy("graph", 1.0) | {"status": "CRASH"}, None),
+        (m.experiment("width_tiny", 0.2), None),  # a question is no remedy
     ],
 )
-def test_what_is_no_remedy(row):
+def test_what_is_no_remedy(row, code):
     found = best_remedy.judge(changed(m.h200(), experiments=[row]))
-    assert found is None or found["code"] == "NO_REMEDY"
-    assert best_remedy.ranked(changed(m.h200(), experiments=[row])) == []
-
-
-def test_more_tokens_a_step_are_a_gain_too():
-    (one,) = best_remedy.ranked(changed(m.h200(), experiments=[m.remedy("prompt_lookup", 1.0) | {"tokens_per_step": 2.0,
-                                "ratios": m.samples(0.9)}]))  # fmt: skip
-    assert one.gain == pytest.approx(2 / 0.9)
+    assert (found and found["code"]) == code
+    wrong = best_remedy.judge(changed(m.h200(), experiments=[row, m.remedy("lean", 0.1, logits_error=9.0)]))
+    assert not wrong or wrong["code"] != "BEST_REMEDY"
 
 
 # ---- the two everyday questions

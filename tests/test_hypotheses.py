@@ -98,6 +98,7 @@ CASES = [
     ("python_dispatch", U, lambda: without_ledger(m.h200())),
     ("python_dispatch", U, lambda: mixed(m.h200())),
     ("python_dispatch", S, lambda: m.clues(m.cpu_step(55.8, 8.7, 12.0, 40.0), {})),
+    ("python_dispatch", U, lambda: m.clues(m.cpu_step(47.7, 8.7, 53.0, 40.0) | {"regime": "undecided"}, {})),
     ("launches", S, m.h200),
     ("launches", R, m.gfx1032),
     ("launches", U, wide_launch),
@@ -122,6 +123,7 @@ CASES = [
     ("new_shapes", S, m.h200),
     ("new_shapes", R, m.gfx1032),
     ("new_shapes", U, lambda: changed(m.h200(), lengths=[], batches=[])),
+    ("new_shapes", U, lambda: changed(m.h200(), lengths=m.lengths(40.0, -30.0), batches=[])),  # the wrong way round
     ("new_shapes", S, lambda: changed(m.slow_cpu(), lengths=m.lengths(57.0, 60.0, "cpu"), batches=[])),
     ("bandwidth", S, m.gfx1032),
     ("bandwidth", R, m.h200),

@@ -115,9 +115,17 @@ def test_wrong_numbers_win_the_first_answer(tmp_path):
     assert given["works"]["code"] == "VERDICT_WRONG_NUMBERS" and "q_proj" in findings.say(given["works"])["sentence"]
 
 
+def test_a_step_timed_beside_other_programs_gives_no_answer_and_says_so(tmp_path):
+    loud = [row | {"others_cpu_pct": 60.0} for row in m.lengths(18.9)]
+    run = folder(tmp_path, "h200", lengths=loud, batches=[], generation=[])
+    part = verdict.section(run)
+    assert "slow" not in part.answers and part.findings[0]["code"] == "VERDICT_OPEN"
+    assert "60% of the processor" in findings.say(part.findings[0])["sentence"]
+
+
 def test_an_empty_run_has_no_verdict(tmp_path):
     (tmp_path / "records").mkdir()
-    assert "12" in verdict.section(tmp_path).missing["en"]
+    assert "left records" in verdict.section(tmp_path).missing["en"]
 
 
 def test_a_run_of_01_alone_is_all_open_and_never_a_crash(tmp_path):

@@ -35,10 +35,11 @@ def section(run: Path) -> Section:
     """Return the verdicts, the two roofs, the waterfall, the everyday answers and the discarded suspects."""
     clues = clues_of.of_run(run)
     if not clues.operators and not any(clues.rows.values()):
-        return Section("12", question("12"), missing=words.both("reason_no_records", notebook="12"))
+        return Section("12", question("12"), missing=words.both("verdict_nothing"))
     found, roofs = hypotheses.judge(clues), suspects_baseline.roofs(clues)
     made = Section("12", question("12"), how=words.both("how_12"))
-    slow = answer_slow(clues, found)
+    artefact = next(one for one in found if one.suspect == "artefact")
+    slow = answer_slow(clues, found) if artefact.verdict != SUPPORTED else None
     made.answers = {name: one for name, one in (("slow", slow), ("faster", best_remedy.judge(clues))) if one}
     made.findings = [*([slow] if slow else [still_open(clues, found)]), *judge(clues, found, roofs)]
     wrong = [one for one in made.findings if one["code"] == "VERDICT_WRONG_NUMBERS"]
@@ -66,7 +67,8 @@ def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) ->
         )
         made.tables.append(Table("roofs", words.both("verdict_roofs"), roof_table(roofs), labels=LABELS))
     no_roofs = words.both("reason_cpu_subject" if clues.on_cpu else "reason_no_roofs")
-    made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), words.both("reason_no_ledger"))
+    no_ledger = words.both("reason_no_ledger" if clues.step is None else "verdict_ledger_undecided")
+    made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), no_ledger)
     made.absent |= {"roofs": no_roofs, "roofs-figure": no_roofs}
     if clues.on_cpu:
         made.absent["ledger_host"] = words.both("reason_cpu_subject")
@@ -113,10 +115,13 @@ def parts_of(found: list[Verdict], lane: str | None) -> Text:
 
 def still_open(clues: Clues, found: list[Verdict]) -> Finding:
     """Say that the step's cause is not decided, why, and which notebooks would."""
-    why = "verdict_ledger_missing" if clues.step is None else "verdict_ledger_undecided"
+    why = words.both("verdict_ledger_missing" if clues.step is None else "verdict_ledger_undecided")
+    made_up = [one for one in found if one.suspect == "artefact" and one.verdict == SUPPORTED]
+    if made_up:
+        why = {lang: said.rstrip(".。") for lang, said in made_up[0].evidence.items()}
     missing = [one for one in found if one.verdict == UNDECIDED]
     notebooks = sorted({n for one in missing for n in one.decided_by}) or list(NEEDED)
-    return finding("VERDICT_OPEN", why=words.both(why), notebooks=_listed(notebooks))
+    return finding("VERDICT_OPEN", why=why, notebooks=_listed(notebooks))
 
 
 def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Finding]:

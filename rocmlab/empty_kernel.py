@@ -139,8 +139,8 @@ def _loaded(paths: list[str], needed: str) -> tuple[ctypes.CDLL, str]:
             importlib.import_module("torch")
         for path in paths:
             try:
-                if sys.platform == "win32" and os.path.isabs(path):
-                    os.add_dll_directory(os.path.dirname(path))
+                if sys.platform == "win32" and Path(path).is_absolute():
+                    os.add_dll_directory(str(Path(path).parent))
                 library = ctypes.CDLL(path)
                 getattr(library, needed)
             except (OSError, AttributeError) as error:

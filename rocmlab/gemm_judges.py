@@ -140,6 +140,16 @@ def numbers(items: list[Item]) -> dict[str, Any]:
     return said
 
 
+def said_by_dtype(items: list[Item]) -> str:
+    """Return "float32 0.71 TFLOP/s (6.6%), ..." of the fastest product of each dtype, "-" where there is none."""
+    tops = best(items)
+    said = [
+        f"{dtype} {top['tflops']:.3g} TFLOP/s" + (f" ({top['peak_pct']:.1f}%)" if top["peak_pct"] is not None else "")
+        for dtype, top in tops.items()
+    ]
+    return ", ".join(said) or "-"
+
+
 def judge(items: list[Item], peaks: dict[str, float], *, bf16_supported: bool | None = None, device: str = "gpu") -> (
     list[Finding]
 ):  # fmt: skip

@@ -36,7 +36,7 @@ def read(evidence: Evidence) -> Reading:
         judged.append(finding("NOT_A_NUMBER", count=len(broken), keys=", ".join(broken)))
     for one in judged:
         numbers |= {key: value for key, value in one["numbers"].items() if key not in numbers}
-    headline = finding("GEMM_RATES_READ", said=said_by_dtype(items), few=_few(items), variant=_variant(items))
+    headline = finding("GEMM_RATES_READ", said=gemm_judges.said_by_dtype(items), few=_few(items), variant=_variant(items))
     shown = [{key: item[key] for key in SHOWN} for item in items]
     return Reading("gemm_rates", SCHEMA, findings.finite(numbers), judged, headline, {"items": shown})
 
@@ -46,16 +46,6 @@ def _peaks(record: dict[str, Any]) -> dict[str, float]:
     peaks = {str(k): float(v) for k, v in given.items() if is_number(v) and v > 0} if isinstance(given, dict) else {}
     arch, name = (value if isinstance(value := record.get(key), str) else None for key in ("arch", "device"))
     return gemm_judges.stated_peaks(arch, name) | peaks
-
-
-def said_by_dtype(items: list[gemm_judges.Item]) -> str:
-    """Return "float32 0.71 TFLOP/s (6.6%), ..." of the fastest product of each dtype, "-" where there is none."""
-    tops = gemm_judges.best(items)
-    said = [
-        f"{dtype} {top['tflops']:.3g} TFLOP/s" + (f" ({top['peak_pct']:.1f}%)" if top["peak_pct"] is not None else "")
-        for dtype, top in tops.items()
-    ]
-    return ", ".join(said) or "-"
 
 
 def _few(items: list[gemm_judges.Item]) -> str:

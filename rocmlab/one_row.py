@@ -100,9 +100,7 @@ def _rotating(call: Callable[[Any], Any], weights: list[Any]) -> Callable[[], An
     return once
 
 
-def _in_turns(
-    calls: dict[str, Callable[[], Any]], arms: list[tuple[str, int]]
-) -> dict[tuple[str, int], list[float]]:
+def _in_turns(calls: dict[str, Callable[[], Any]], arms: list[tuple[str, int]]) -> dict[tuple[str, int], list[float]]:
     """Time every arm once a round, in ms; the order is turned round at every round, and each arm is warmed first."""
     import torch
 

@@ -30,7 +30,12 @@ def judge(rows: list[Row], gemms: list[Row], launches: list[Row], single: list[R
     found = [*judge_processes(ended or []), *judge_gemms(gemms, peaks), *launch_cost.judge(launches)]
     table = lines(rows, DECODE, roof, gemms)
     if table:
-        found += [*judge_step(rows, table, roof), *judge_values(rows), *judge_holes(rows), *judge_over(rows, roof, gemms)]
+        found += [
+            *judge_step(rows, table, roof),
+            *judge_values(rows),
+            *judge_holes(rows),
+            *judge_over(rows, roof, gemms),
+        ]
     return worst_first(found + judge_one_row(single, roof))
 
 
@@ -109,7 +114,9 @@ def judge_step(rows: list[Row], table: list[Row], roof: Roof) -> list[Finding]:
     given["roof_pct"] = 100 * given["roof_ms"] / summed["ms"]
     which = said(sorted(known, key=lambda line: -line["excess_ms"])[:SHOWN])
     least, most = (100 * given["roof_ms"] / summed[end] for end in ("high", "low"))
-    code = "SHAPES_NEAR_ROOF" if least >= NEAR_PCT else "SHAPES_FAR_FROM_ROOF" if most < NEAR_PCT else "SHAPES_UNDECIDED"
+    code = (
+        "SHAPES_NEAR_ROOF" if least >= NEAR_PCT else "SHAPES_FAR_FROM_ROOF" if most < NEAR_PCT else "SHAPES_UNDECIDED"
+    )
     return [finding(code, numbers=given, which=which)]
 
 

@@ -7,10 +7,13 @@ they exist. `step_sum(rows)` is pure: what the operators of one step take when e
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rocmlab import (
+    archs,
     ceiling,
     clock,
     gemm_rate,
@@ -56,8 +59,6 @@ def cache_bytes(subject: dict[str, Any]) -> int:
 
     torch reports only the L2 of a card, so the larger of both is taken where measuring begins.
     """
-    from rocmlab import archs
-
     if subject["device"] == "cpu":
         return _cpu_cache() or UNKNOWN_CACHE
     known = archs.product(subject.get("arch"), subject.get("name"), subject.get("memory_bytes"))
@@ -93,9 +94,12 @@ def measure(
         if device != "cpu":
             cache_bytes = max(cache_bytes, getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
         room = rotating_bytes(cache_bytes, head["weight_bytes"], device)
+        gc.freeze()  # capturing a graph collects garbage, and would look through the whole of transformers each time
+        known: dict[str, dict[str, Any]] = {}
         with torch.inference_mode():
             for phase in (DECODE, PREFILL):
-                _phase(run, head, loaded.model, phase, prefill_tokens, context, room, chosen)
+                makers = model_operators.operators(loaded.model, phase, prefill_tokens, context)
+                _phase(run, head, phase, makers, room, chosen, known)
             if device == "cpu":
                 one_row.measure(run, head, loaded.model, room)
     run.append("shapes", head | {"kind": "conditions", "others_cpu_pct": others.pct, "core": timing.core()})
@@ -112,22 +116,33 @@ def rotating_bytes(cache: int, weights: int, device: str) -> int:
 
 
 def _phase(
-    run: Run, head: dict[str, Any], model: Any, phase: str, rows: int, context: int, room: int, chosen: clock.Choice
-) -> None:
-    for make in model_operators.operators(model, phase, rows, context):
-        row = {"schema": SCHEMA, "kind": "operator", "phase": phase}
+    run: Run, head: dict[str, Any], phase: str, makers: list[Callable[[], Operator]], room: int, chosen: clock.Choice,
+    known: dict[str, dict[str, Any]],
+) -> None:  # fmt: skip
+    """Append a row an operator; one that another phase has measured at the same shape is repeated, not measured."""
+    for make in makers:
+        row = head | {"schema": SCHEMA, "kind": "operator", "phase": phase}
         try:
-            row |= one(make(), head["device"], head["dtype"], room, chosen)
+            made = make()
+            key = f"{made.name} {made.shape}"
+            if key not in known:
+                known[key] = one(made, head["device"], head["dtype"], room, chosen) | {"measured_in": phase}
+            row |= known[key] | {"count": made.count}
         except (RuntimeError, AttributeError, TypeError, ValueError) as error:
             # Models differ in what their layers hold, and a kernel may be missing: both are rows.
-            name = getattr(make, "func", make).__name__.strip("_")
-            row |= {"operator": row.get("operator", name), "name": row.get("name", name), "samples_ms": []}
-            row["reason"] = f"{type(error).__name__}: {error}"[:500]
-        run.append("shapes", head | row)
-        timing_release(head["device"])
+            row |= _named(make) | {"samples_ms": [], "reason": f"{type(error).__name__}: {error}"[:500]}
+        run.append("shapes", row)
+        _give_back(head["device"])
 
 
-def timing_release(device: str) -> None:
+def _named(make: Any) -> dict[str, str]:
+    """Return the name of an operator that could not be made or run: that of what makes it, and the module's path."""
+    maker = getattr(make, "func", make).__name__.strip("_")
+    path = next((one for one in getattr(make, "args", ())[1:2] if isinstance(one, str)), maker)
+    return {"operator": maker, "name": path.rsplit(".")[-1]}
+
+
+def _give_back(device: str) -> None:
     """Give the copies' memory back; on a CPU it goes by itself."""
     if device != "cpu":
         import torch

@@ -36,7 +36,9 @@ def read(evidence: Evidence) -> Reading:
         judged.append(finding("NOT_A_NUMBER", count=len(broken), keys=", ".join(broken)))
     for one in judged:
         numbers |= {key: value for key, value in one["numbers"].items() if key not in numbers}
-    headline = finding("GEMM_RATES_READ", said=gemm_judges.said_by_dtype(items), few=_few(items), variant=_variant(items))
+    headline = finding(
+        "GEMM_RATES_READ", said=gemm_judges.said_by_dtype(items), few=_few(items), variant=_variant(items)
+    )
     shown = [{key: item[key] for key in SHOWN} for item in items]
     return Reading("gemm_rates", SCHEMA, findings.finite(numbers), judged, headline, {"items": shown})
 

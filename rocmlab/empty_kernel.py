@@ -26,7 +26,7 @@ NAME = b"empty"
 LOG_CHARACTERS = 500
 VOID, UINT = ctypes.c_void_p, ctypes.c_uint
 # Function, three sizes of the grid, three of a block, shared memory, stream, parameters, extra: both drivers agree.
-LAUNCH_TYPES = [VOID, *[UINT] * 7, VOID, VOID, VOID]
+LAUNCH_TYPES: Any = [VOID, *[UINT] * 7, VOID, VOID, VOID]
 # Numbers of cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 MAJOR, MINOR = 75, 76
 

@@ -50,7 +50,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the operators' shapes follow from: rows of one pass, positions that attention sees, and the model's sizes."""
+    """What the shapes follow from: rows of one pass, positions that attention sees, and the model's sizes."""
 
     phase: str
     rows: int
@@ -91,7 +91,7 @@ def shape_of(model: Any, phase: str, rows: int, context: int) -> Shape:
 
 
 def operators(model: Any, phase: str, rows: int, context: int) -> list[Callable[[], Operator]]:
-    """Return what makes each operator of one forward pass, in the model's order; made one at a time, to spare memory."""
+    """Return what makes each operator of one forward pass, in the model's order; made one by one, to spare memory."""
     shape = shape_of(model, phase, rows, context)
     layers = list(model.model.layers)
     linears = [name for name, module in layers[0].named_modules() if _is_linear(module)]

@@ -28,8 +28,9 @@ def measure(run: Run, head: dict[str, Any], model: Any, room: int) -> None:
     weight = module.weight.detach()
     size = weight.numel() * weight.element_size()
     copies = [weight] + [weight.clone() for _ in range(max(1, -(-room // size)) - 1)]
-    row = {"schema": SCHEMA, "name": name, "shape": {"rows": 1, "in": weight.shape[1], "out": weight.shape[0]}}
-    row |= {"clock": "perf_counter", "evidence_grade": "D", "copies": len(copies)}
+    row: dict[str, Any] = {"schema": SCHEMA, "name": name, "copies": len(copies)}
+    row["shape"] = {"rows": 1, "in": weight.shape[1], "out": weight.shape[0]}
+    row |= {"clock": "perf_counter", "evidence_grade": "D"}
     threads = torch.get_num_threads()
     calls, failed = _ways(copies)
     arms = [(way, count) for way in (AS_IT_IS, CONTROL) for count in (1, threads)]

@@ -27,7 +27,7 @@ def timed(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any]:
     """Return {samples_ms (of one call), method, grade, clock, calls, host_may_bind} and why a better method failed."""
     if device == "cpu":
         return _by_wall(calls, device)
-    failed = {}
+    failed: dict[str, str] = {}
     for name, way in (("graph", _by_graph), ("queue", _by_queue), ("events", _by_events)):
         try:
             return way(_enough(calls), device, chosen) | {"method": name, "failed": failed}

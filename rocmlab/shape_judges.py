@@ -94,8 +94,8 @@ def _against_roof(row: Row, interval: timing.Interval, roof: Roof, gemms: list[R
     line: Row = {"roof_ms": row["count"] * least, "bound_by": bound, "roof_pct": pct}
     line["excess_ms"] = row["count"] * max(0.0, interval.median / 1000 - least)
     if pct > OVER_PCT:
-        why = "none_past_cache" if bound == "memory" and not row.get("rotated_bytes") else "shapes_over_ceiling"
-        line |= {"roof_pct": None, "roof_pct_reason": words.both(why)}
+        key = "none_past_cache" if bound == "memory" and not row.get("rotated_bytes") else "shapes_over_ceiling"
+        line |= {"roof_pct": None, "roof_pct_reason": words.both(key)}
     return line
 
 
@@ -202,9 +202,11 @@ def judge_one_row(rows: list[Row], roof: Roof) -> list[Finding]:
     given |= {"threads": every["threads"], "thread_speedup": gain.median if gain else None, "read_pct": read_pct}
     given["control_speedup"] = control.median if control else None
     shape = f"{every['shape']['out']} x {every['shape']['in']}"
-    told = {"name": every["name"], "shape": shape, "dtype": every["dtype"], "tried": tried(rows, all_ms)}
+    told: Row = {"name": every["name"], "shape": shape, "dtype": every["dtype"], "tried": tried(rows, all_ms)}
     code, why = _one_row(gain, control, read_pct)
-    return [finding(code, numbers=given, **told, **({"reason": words.both(why)} if why else {}))]
+    if why:
+        told["reason"] = words.both(why)
+    return [finding(code, numbers=given, **told)]
 
 
 def _one_row(gain: timing.Interval | None, control: timing.Interval | None, read_pct: float | None) -> tuple[str, str]:

@@ -7,6 +7,7 @@ they exist. `step_sum(rows)` is pure: what the operators of one step take when e
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable
 from pathlib import Path
@@ -45,9 +46,11 @@ def study(
     limit_s: float,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Measure all of notebook 06 and return how each child ended: the empty kernel has one of its own."""
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model, "arm": arm}
-    given |= {"context": context, "prefill_tokens": prefill_tokens, "cache_bytes": cache_bytes(subject)}
-    given["clock_record"] = (results.rows(run.path, "clock") or [None])[-1]
+    given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    given |= {"model": model, "arm": arm}
+    sizes = {"context": context, "prefill_tokens": prefill_tokens, "cache_bytes": cache_bytes(subject)}
+    clocks: list[Any] = results.rows(run.path, "clock")
+    given |= sizes | {"clock_record": clocks[-1] if clocks else None}
     outcome = isolate.call("rocmlab.shapes:measure", given, limit_s=limit_s)
     ended = [isolate.record(run, "shapes_ended", "shapes", outcome)]
     below = launch_cost.driver(run, {"device": arm["device"]}, subject, limit_s=min(60, limit_s))
@@ -85,7 +88,7 @@ def measure(
     run, device = Run(Path(run_dir), notebook, attempt), arm["device"]
     timing.use(device)
     chosen = clock.choose(clock_record or clock.qualify(device))
-    head = {**arm, "load": timing.load(), "threads": torch.get_num_threads()}
+    head: dict[str, Any] = {**arm, "load": timing.load(), "threads": torch.get_num_threads()}
     with timing.OtherWork() as others:
         gemm_rate.measure(run, head, device, chosen)
         launch_cost.torch_smallest(run, head, device)
@@ -93,12 +96,12 @@ def measure(
         head = lengths.header(loaded, arm, 0)
         if device != "cpu":
             cache_bytes = max(cache_bytes, getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
-        room = rotating_bytes(cache_bytes, head["weight_bytes"], device)
+        room = rotating_bytes(cache_bytes, int(head["weight_bytes"]), device)
         gc.freeze()  # capturing a graph collects garbage, and would look through the whole of transformers each time
         known: dict[str, dict[str, Any]] = {}
         with torch.inference_mode():
             for phase in (DECODE, PREFILL):
-                makers = model_operators.operators(loaded.model, phase, prefill_tokens, context)
+                makers = _makers(loaded.model, phase, prefill_tokens, context)
                 _phase(run, head, phase, makers, room, chosen, known)
             if device == "cpu":
                 one_row.measure(run, head, loaded.model, room)
@@ -113,6 +116,18 @@ def rotating_bytes(cache: int, weights: int, device: str) -> int:
 
     free = psutil.virtual_memory().available if device == "cpu" else torch.cuda.mem_get_info(torch.device(device))[0]
     return int(min(ROTATE * cache, ceiling.PAST_CACHE, weights, FREE_SHARE * free))
+
+
+def _makers(model: Any, phase: str, rows: int, context: int) -> list[Callable[[], Operator]]:
+    """Return what makes each operator; of a model whose layout is not known here, one that says so."""
+    try:
+        return model_operators.operators(model, phase, rows, context)
+    except (AttributeError, IndexError) as error:
+        return [functools.partial(_unknown_layout, f"{type(model).__name__}: {error}")]
+
+
+def _unknown_layout(said: str) -> Operator:
+    raise ValueError(f"the layout of this model is not known here ({said})")
 
 
 def _phase(
@@ -152,14 +167,14 @@ def _give_back(device: str) -> None:
 
 def one(made: Operator, device: str, dtype: str, room: int, chosen: clock.Choice) -> dict[str, Any]:
     """Check one operator's value, then time it over rotating parts; returns the fields of its row."""
-    row = {"operator": made.operator, "name": made.name, "count": made.count, "shape": made.shape}
+    row: dict[str, Any] = {"operator": made.operator, "name": made.name, "count": made.count, "shape": made.shape}
     row |= {"bytes": made.bytes, "flops": made.flops, **made.facts}
     value = compared(made, dtype)
     row |= {"value": value, "error_vs_float64": value.get("max_abs_err"), "over_tolerance": value.get("over_tolerance")}
     row["tolerance"] = made.atol if made.atol is not None else tolerance.relative(dtype, made.terms, made.steps)
     parts = rotated(made, room)
     row |= {"copies": len(parts), "rotated_bytes": len(parts) * made.part_bytes}
-    found = replay.timed([lambda part=part: made.call(part) for part in parts], device, chosen)
+    found = replay.timed([functools.partial(made.call, part) for part in parts], device, chosen)
     found["evidence_grade"] = found["grade"]
     return row | found
 

@@ -1,5 +1,6 @@
 """Operators of a model at its own shapes: the same as a real forward pass calls, right, rotated; judged each way."""
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -13,8 +14,8 @@ torch = pytest.importorskip("torch")
 WALL = clock.choose({"tick_ns": 50, "wait_ms": 0.0})
 ROOF = Roof(50.0, "measured")
 # Operators that only look at memory in another way; none of them computes or copies.
-VIEWS = {"view", "transpose", "unsqueeze", "slice", "expand", "t", "_unsafe_view", "select", "alias", "detach", "squeeze",
-         "lift_fresh"}  # fmt: skip
+VIEWS = {"view", "transpose", "unsqueeze", "slice", "expand", "t", "_unsafe_view", "select", "alias", "detach",
+         "squeeze", "lift_fresh"}  # fmt: skip
 QWEN = {
     "model_type": "qwen3", "vocab_size": 300, "head_dim": 16, "num_key_value_heads": 2, "hidden_size": 64,
     "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "tie_word_embeddings": True,
@@ -163,7 +164,7 @@ def test_the_rotation_goes_on_from_block_to_block():
     seen: list[int] = []
     calls = [lambda n=n: seen.append(n) for n in range(7)]
     found = replay.timed(calls, "cpu", WALL)
-    assert all(late == (early + 1) % 7 for early, late in zip(seen, seen[1:], strict=False))
+    assert all(late == (early + 1) % 7 for early, late in itertools.pairwise(seen))
     assert found["method"] == "wall" and found["grade"] == "D" and len(found["samples_ms"]) >= replay.FEWEST
 
 

@@ -70,7 +70,8 @@ def _add_phase(made: Section, rows: Rows, phase: str, roof: Roof, gemms: Rows, f
     if not lines:
         made.absent[f"shapes_{phase}"] = made.absent[f"shapes-{phase}"] = words.both("shapes_no_operator")
         return
-    size = next((line["row"]["shape"] for line in lines if line["name"] == "sdpa" and "shape" in line["row"]), {})
+    known = [line["row"]["shape"] for line in lines if line["name"] == "sdpa" and "shape" in line["row"]]
+    size = known[0] if known else {}
     given = {"rows": size.get("rows", "?"), "context": size.get("context", "?")}
     total = shapes.step_sum(rows, phase)
     notes = [words.both("shapes_sum", ms=words.number(total["ms"], "ms"), low=words.number(total["low"]),
@@ -195,9 +196,9 @@ def alt(lines: Rows) -> Text:
 
 
 NAMES = (
-    "square_size", "rate_tflop_s", "of_stated_pct", "launched", "library", "queued_us", "done_us", "shape_name", "times",
-    "shape_sizes", "call_us", "pass_ms", "roof_ms", "roof_pct", "excess_ms", "set_by", "value_right", "method", "threads",
-    "one_row_way", "once_ms", "read_gb_s", "ceiling_pct", "clock",
+    "square_size", "rate_tflop_s", "of_stated_pct", "launched", "library", "queued_us", "done_us", "shape_name",
+    "times", "shape_sizes", "call_us", "pass_ms", "roof_ms", "roof_pct", "excess_ms", "set_by", "value_right", "method",
+    "threads", "one_row_way", "once_ms", "read_gb_s", "ceiling_pct", "clock",
 )  # fmt: skip
 OTHER = {"roof_pct": "column_roof_pct", "clock": "column_clock", "read_gb_s": "column_read_gb_s"}
 LABELS = {name: words.both(OTHER.get(name, f"column_06_{name}")) for name in NAMES}

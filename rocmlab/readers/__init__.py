@@ -26,6 +26,7 @@ MODULES = (
     "rocprof",
     "tools",
     "notebooks",
+    "gemm_rates",
     "measurements",
     "applications",
     "records",

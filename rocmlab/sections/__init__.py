@@ -81,6 +81,7 @@ MODULES = {
     "03": "generation",
     "04": "prefill_decode",
     "05": "batch_sweep",
+    "06": "llm_shapes",
     "07": "profiler",
     "08": "backends",
 }

@@ -26,6 +26,7 @@ MODULES = (
     "rocprof",
     "tools",
     "notebooks",
+    "llama_bench",
     "measurements",
     "applications",
     "records",

@@ -27,6 +27,7 @@ MODULES = (
     "tools",
     "notebooks",
     "gemm_rates",
+    "llama_bench",
     "measurements",
     "applications",
     "records",

@@ -84,6 +84,7 @@ MODULES = {
     "06": "llm_shapes",
     "07": "profiler",
     "08": "backends",
+    "09": "attention",
 }
 
 

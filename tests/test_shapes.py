@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from rocmlab import clock, findings, model_operators, one_row, replay, results, shape_judges, shapes, words
+from rocmlab import call_timing, clock, findings, model_operators, one_row, results, shape_judges, shapes, words
 from rocmlab.model_operators import DECODE, PREFILL
 from rocmlab.roof import Roof
 from rocmlab.sections import llm_shapes
@@ -163,15 +163,15 @@ def test_no_more_is_rotated_than_a_step_reads(monkeypatch):
 def test_the_rotation_goes_on_from_block_to_block():
     seen: list[int] = []
     calls = [lambda n=n: seen.append(n) for n in range(7)]
-    found = replay.timed(calls, "cpu", WALL)
+    found = call_timing.timed(calls, "cpu", WALL)
     assert all(late == (early + 1) % 7 for early, late in itertools.pairwise(seen))
-    assert found["method"] == "wall" and found["grade"] == "D" and len(found["samples_ms"]) >= replay.FEWEST
+    assert found["method"] == "wall" and found["grade"] == "D" and len(found["samples_ms"]) >= call_timing.FEWEST
 
 
 def test_known_work_is_timed_as_long_as_it_takes():
     import time
 
-    found = replay.timed([lambda: time.sleep(0.005)], "cpu", WALL)
+    found = call_timing.timed([lambda: time.sleep(0.005)], "cpu", WALL)
     assert min(found["samples_ms"]) >= 5.0
 
 
@@ -179,15 +179,15 @@ def test_methods_fall_back_one_after_the_other_and_say_why(monkeypatch):
     def refuse(*_):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(replay, "_by_graph", refuse)
-    monkeypatch.setattr(replay.timing, "synchronise", lambda device: None)
-    monkeypatch.setattr(replay, "_by_queue", lambda *_: {"samples_ms": [1.0]})
-    found = replay.timed([lambda: None], "cuda:0", WALL)
+    monkeypatch.setattr(call_timing, "_by_graph", refuse)
+    monkeypatch.setattr(call_timing.timing, "synchronise", lambda device: None)
+    monkeypatch.setattr(call_timing, "_by_queue", lambda *_: {"samples_ms": [1.0]})
+    found = call_timing.timed([lambda: None], "cuda:0", WALL)
     assert found["method"] == "queue" and "capturing" in found["failed"]["graph"]
-    monkeypatch.setattr(replay, "_by_queue", refuse)
-    monkeypatch.setattr(replay, "_by_events", refuse)
+    monkeypatch.setattr(call_timing, "_by_queue", refuse)
+    monkeypatch.setattr(call_timing, "_by_events", refuse)
     with pytest.raises(RuntimeError, match="events: operation"):
-        replay.timed([lambda: None], "cuda:0", WALL)
+        call_timing.timed([lambda: None], "cuda:0", WALL)
 
 
 # ---- the sum
@@ -359,7 +359,7 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     patch = pytest.MonkeyPatch()
     patch.setattr(gemm_rate, "SIZES", {"cpu": (64,)})
-    patch.setattr(replay, "BUDGET_S", {"cpu": 0.01, "gpu": 0.01})
+    patch.setattr(call_timing, "BUDGET_S", {"cpu": 0.01, "gpu": 0.01})
     patch.setattr(one_row, "ROUNDS", 6)
     run = results.start("06", str(folder))
     arm = {"arm": "cpu", "device": "cpu", "dtype": "float32"}

@@ -1,4 +1,4 @@
-"""The verbs: `rocmlab check | report | read | model`.
+"""The verbs: `rocmlab check | report | read | selftest | model`.
 
 Exit codes: 0 it ran (a slow or broken GPU is a finding), 1 a notebook failed or --strict and something is warn or
 broken, 2 usage, parameters or an unreadable file.
@@ -49,6 +49,10 @@ def parser() -> argparse.ArgumentParser:
         "--window", default="auto", help="part of a trace: auto, linked, device, trace, annotation:NAME (default: auto)"
     )
     _shared(read)
+
+    selftest = verbs.add_parser("selftest", help="plant known faults and see whether they are found")
+    selftest.add_argument("--model", default="auto", help="auto, bundled, random:PRESET, a hub id or a local folder")
+    selftest.add_argument("--arch", default="auto", help="gfx target that must be there (default: auto)")
 
     model = verbs.add_parser("model", help="fetch and prepare the bundled model")
     model.add_argument("--model", default="bundled", help="bundled, random:PRESET, a hub id or a local folder")
@@ -133,7 +137,13 @@ def model(arguments: argparse.Namespace) -> int:
     return models.prepare(arguments.model)
 
 
-VERBS = {"check": check, "report": report, "read": read, "model": model}
+def selftest(arguments: argparse.Namespace) -> int:
+    from rocmlab import selftest as planted
+
+    return planted.run(arguments.model, arguments.arch)
+
+
+VERBS = {"check": check, "report": report, "read": read, "selftest": selftest, "model": model}
 
 if __name__ == "__main__":
     # `python -m rocmlab.cli` runs this file under another name, whose UsageError would not be the one that is raised.

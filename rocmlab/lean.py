@@ -16,7 +16,8 @@ def known(model: Any) -> bool:
     """Tell whether this step may stand for a model's own."""
     config = model.config
     sliding = "sliding_attention" in (getattr(config, "layer_types", None) or [])
-    return config.model_type in KNOWN and not sliding and not getattr(config, "mlp_bias", False)
+    biased = getattr(config, "mlp_bias", False) or getattr(config, "attention_bias", False)
+    return config.model_type in KNOWN and config.hidden_act == "silu" and not sliding and not biased
 
 
 def room_for(positions: int) -> int:

@@ -85,6 +85,7 @@ MODULES = {
     "07": "profiler",
     "08": "backends",
     "09": "attention",
+    "11": "experiments",
 }
 
 

@@ -65,7 +65,9 @@ def make(run: Path, target: Path | None = None) -> tuple[Path, dict[str, Any]]:
         "schema": SCHEMA,
         "rocmlab_version": __version__,
         "run": redactor.text(run.name),
-        "files": {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in kept.items()},
+        "files": {
+            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in kept.items()
+        },
         "left_out": left_out,
     }
     kept[MANIFEST] = (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
@@ -158,7 +160,9 @@ def _trace(path: Path, redactor: Redactor) -> bytes:
     events = trace if isinstance(trace, list) else trace.get("traceEvents")
     if not isinstance(events, list):
         raise ValueError("no events")
-    kept = {key: trace[key] for key in TRACE_KEYS if key in trace} if isinstance(trace, dict) else {"traceEvents": events}
+    kept = (
+        {key: trace[key] for key in TRACE_KEYS if key in trace} if isinstance(trace, dict) else {"traceEvents": events}
+    )
     kept["traceEvents"] = [one for one in events if not _about_the_machine(one)]
     text = json.dumps(kept, ensure_ascii=False)
     redactor.learn(text)
@@ -216,9 +220,6 @@ def opened(path: Path) -> Iterator[Path]:
         yield folder
 
 
-
-
-
 def checked(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """Return the entries of a zip in which every name, kind and size is a bundle's. Raises BundleError."""
     entries = archive.infolist()
@@ -262,7 +263,8 @@ def _verify(folder: Path) -> None:
     manifest = results.read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise BundleError("bundle_foreign", missing=SCHEMA)
-    listed = manifest.get("files") if isinstance(manifest.get("files"), dict) else {}
+    stated_files = manifest.get("files")
+    listed: dict[str, Any] = stated_files if isinstance(stated_files, dict) else {}
     present = {one.relative_to(folder).as_posix(): one for one in folder.rglob("*") if one.is_file()}
     present.pop(MANIFEST)
     for name, path in present.items():

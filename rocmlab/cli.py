@@ -51,7 +51,9 @@ def parser() -> argparse.ArgumentParser:
     _shared(read)
 
     compare = verbs.add_parser("compare", help="set runs side by side: what differs, and where a ratio means something")
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, bundles or run records; the first is 1.00")
+    compare.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run folders, bundles or run records; the first is 1.00"
+    )
     _shared(compare)
 
     bundle = verbs.add_parser("bundle", help="pack a run into one zip that may be sent: under 10 MB, nothing private")
@@ -125,7 +127,7 @@ def _shown(answer: dict[str, Any]) -> str:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Print what differs first, then what may be concluded. Raises UsageError for what is no run."""
-    from rocmlab import compare, compare_tables, sides
+    from rocmlab import comparison, sides
 
     if len(arguments.runs) < 2:
         raise UsageError("compare: name at least two runs; the first is what the others are compared with.")
@@ -139,9 +141,9 @@ def compare(arguments: argparse.Namespace) -> int:
             raise UsageError(f"cannot open {name}: {error.strerror or error}") from None
     every = sides.named_apart(every)
     if arguments.json:
-        print(json.dumps(compare.as_data(every, arguments.lang), ensure_ascii=True, allow_nan=False))
+        print(json.dumps(comparison.as_data(every, arguments.lang), ensure_ascii=True, allow_nan=False))
     else:
-        print(compare_tables.console(every, arguments.lang))
+        print(comparison.console(every, arguments.lang))
     return 0
 
 

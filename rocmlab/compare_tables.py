@@ -1,4 +1,4 @@
-"""Runs side by side as tables, and as text for a console. Pure: sides in, frames out.
+"""Runs side by side as tables. Pure: sides in, frames out.
 
 `differences` comes first, then `machine_table`, then one `question_table` a question. The column `row_class` marks rows
 that are references; a row whose settings are not those of the first run has no ratio, and says which differ.
@@ -6,20 +6,22 @@ that are references; a row whose settings are not those of the first run has no 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import pandas as pd
 
-from rocmlab import compare, findings, machines, tables, words
-from rocmlab.compare import Match, Party
-from rocmlab.sides import QUESTIONS, Item, Side
+from rocmlab import alike, causes, compare, machines, words
+from rocmlab.alike import Match, Party
+from rocmlab.quantities import QUESTIONS, Item
+from rocmlab.sides import Side
 from rocmlab.timing import Interval, median_interval
 
 REFERENCE = "reference"  # css class of a grey row
 ORDER = tuple(dict.fromkeys(QUESTIONS.values()))
 
 
-def role(side: Side, first: Side, references: set[str]) -> dict[str, str]:
+def role(side: Side, first: Side, references: Container[str]) -> dict[str, str]:
     """Return what a run is here: this one, compared, reported by others, or a reference of ours."""
     if side is first:
         return words.both("compare_this")
@@ -28,28 +30,28 @@ def role(side: Side, first: Side, references: set[str]) -> dict[str, str]:
     return words.both("compare_reference" if side.label in references else "compare_other")
 
 
-def _class(side: Side, references: set[str]) -> str:
+def _class(side: Side, references: Container[str]) -> str:
     return REFERENCE if side.reported or side.label in references else ""
 
 
-def differences(every: list[Side], references: set[str] = frozenset()) -> pd.DataFrame:  # type: ignore[assignment]
+def differences(every: list[Side], references: Container[str] = ()) -> pd.DataFrame:
     """Return one line a pair of devices and set of differing settings: questions, settings, what else differs."""
     lines: list[dict[str, Any]] = []
     for other in every[1:]:
-        causes = compare.joined(map(compare.called, compare.explaining(every[0], other)[0]))
-        for a, b in compare.pairs(every[0], other):
+        others = causes.joined(map(causes.called, causes.explaining(every[0], other)[0]))
+        for a, b in alike.pairs(every[0], other):
             groups: dict[tuple[str, ...], list[Match]] = {}
-            for one in compare.matches(a, b):
+            for one in alike.matches(a, b):
                 groups.setdefault((*one.differs, "|", *one.unstated), []).append(one)
             for mine in groups.values():
-                names = dict.fromkeys(one.first.question for one in mine)
+                names = dict.fromkeys(item.question for one in mine for item in (one.first, one.second))
                 line: dict[str, Any] = {"compare_run": f"{a.name} / {b.name}"}
-                line["compare_question"] = compare.joined(words.both(f"compare_{name}") for name in names)
+                line["compare_question"] = causes.joined(compare.name_of(name) for name in names)
                 line["compare_settings"] = settings(mine[0])
-                line["compare_causes"] = causes if causes["en"] else words.both("compare_nothing")
+                line["compare_causes"] = others if others["en"] else words.both("compare_nothing")
                 lines.append(line | {"row_class": _class(other, references)})
-    names = ["compare_run", "compare_question", "compare_settings", "compare_causes", "row_class"]
-    return pd.DataFrame(lines, columns=names)
+    columns = ["compare_run", "compare_question", "compare_settings", "compare_causes", "row_class"]
+    return pd.DataFrame(lines, columns=columns)
 
 
 def settings(match: Match) -> Any:
@@ -61,7 +63,7 @@ def settings(match: Match) -> Any:
     return ", ".join(parts) or words.both("compare_nothing")
 
 
-def machine_table(every: list[Side], references: set[str] = frozenset()) -> pd.DataFrame:  # type: ignore[assignment]
+def machine_table(every: list[Side], references: Container[str] = ()) -> pd.DataFrame:
     """Return one line a run: device, target, memory, PCI id, system, torch, runtime, driver."""
     lines = []
     for side in every:
@@ -79,7 +81,7 @@ def machine_table(every: list[Side], references: set[str] = frozenset()) -> pd.D
 
 def devices(every: list[Side]) -> list[Party]:
     """Return the devices of all sides that were under study, or are a processor."""
-    return [one for side in every for one in compare.parties(side) if one.arm in (side.subject_arm, "cpu")]
+    return [one for side in every for one in alike.parties(side) if one.arm in (side.subject_arm, "cpu")]
 
 
 def chosen(party: Party, question: str, most: int) -> list[Item]:
@@ -90,8 +92,8 @@ def chosen(party: Party, question: str, most: int) -> list[Item]:
     return [mine[round(i * (len(mine) - 1) / (most - 1))] for i in range(most)]
 
 
-def question_table(every: list[Side], question: str, references: set[str] = frozenset()) -> pd.DataFrame:  # type: ignore[assignment]
-    """Return one line a device and setting: value, share of its own roof, and the ratio to the first run's equal one."""
+def question_table(every: list[Side], question: str, references: Container[str] = ()) -> pd.DataFrame:
+    """Return one line a device and setting: value, share of its own roof, ratio to the first run's equal one."""
     base = devices(every[:1])
     lines = []
     for party in devices(every):
@@ -103,7 +105,11 @@ def question_table(every: list[Side], question: str, references: set[str] = froz
             line |= {f"{item.metric}_low": item.low, f"{item.metric}_high": item.high} if item.low else {}
             line["compare_roof_pct"] = item.roof_pct
             line["compare_roof_pct_reason"] = words.both("compare_no_roof")
-            line |= {"compare_ratio": 1.0, "compare_roof_ratio": 1.0} if own else _ratios(base, party, item)
+            if own:
+                line |= {"compare_ratio": 1.0, "compare_roof_ratio": 1.0 if item.roof_pct else None}
+                line["compare_roof_ratio_reason"] = words.both("compare_no_roof")
+            else:
+                line |= _ratios(base, party, item)
             line["compare_dtype_reason"] = words.both("compare_not_stated")
             lines.append(line | {"row_class": _class(party.side, references)})
     return pd.DataFrame(lines)
@@ -113,14 +119,20 @@ def _ratios(base: list[Party], party: Party, item: Item) -> dict[str, Any]:
     """Return the ratio to the like quantity of the first run, or which settings keep it from being one."""
     against = [one for one in base if one.arm == party.arm or one.arm == one.side.subject_arm]
     every = [
-        Match(a, party, x, item, *compare.differing(x, item))
+        Match(a, party, x, item, *alike.differing(x, item))
         for a in against for x in a.items if x.question == item.question
     ]  # fmt: skip
     if not every:
         why: Any = words.both("compare_nothing")
         return {"compare_ratio": None, "compare_ratio_reason": why, "compare_roof_ratio": None}
-    best = min(every, key=lambda one: (len(one.differs) + len(one.unstated), one.one.arm != party.arm))
+    best = min(
+        every, key=lambda m: (len(m.differs) + len(m.unstated), m.one.arm != party.arm, m.first.what != item.what)
+    )
     span = best.ratio
+    if span is None and best.one.side.reported != party.side.reported:
+        why = words.both("compare_reported_why")
+        return {"compare_ratio": None, "compare_ratio_reason": why, "compare_roof_ratio": None,
+                "compare_roof_ratio_reason": why}  # fmt: skip
     if span is None:
         said = settings(best)
         fields = {lang: words.pick(said, lang) for lang in words.LANGUAGES}
@@ -133,11 +145,11 @@ def _ratios(base: list[Party], party: Party, item: Item) -> dict[str, Any]:
 
 def setting(item: Item) -> str:
     """Return "summarization, 81 + 64 tokens": which of its kind, with prompt and new tokens where they are known."""
-    counts = [item.settings.get(key) for key in ("prompt_tokens", "new_tokens")]
+    counts = [item.settings[key] for key in ("prompt_tokens", "new_tokens") if key in item.settings]
     told = " + ".join("?" if one is None else str(one) for one in counts)
-    if not any(key in item.settings for key in ("prompt_tokens", "new_tokens")) or told in item.what:
+    if not counts or f"{told} tokens" in item.what:
         return item.what
-    return ", ".join(filter(None, (item.what, f"{told} tokens")))
+    return ", ".join(filter(None, (item.what.replace(f"{counts[0]} tokens", "").strip(", "), f"{told} tokens")))
 
 
 def bars(every: list[Side], question: str) -> pd.DataFrame:
@@ -146,13 +158,14 @@ def bars(every: list[Side], question: str) -> pd.DataFrame:
     groups: list[Item] = []
     for party in devices(every):
         for item in chosen(party, question, 5):
-            like = (n for n, one in enumerate(groups) if compare.differing(one, item) == ([], []))
+            like = (n for n, one in enumerate(groups) if alike.differing(one, item) == ([], []))
             place = next(like, len(groups))
             if place == len(groups):
                 groups.append(item)
             span = median_interval(item.samples)
             ends = (span.low, span.high) if isinstance(span, Interval) else (item.low, item.high)
-            rows.append({"group": place, "setting": setting(groups[place]), "dtype": item.settings.get("dtype") or "dtype ?",
+            rows.append({"group": place, "setting": setting(groups[place]),
+                         "dtype": item.settings.get("dtype") or "dtype ?",
                          "device": party.name, "arm": party.arm.upper(), "reported": party.side.reported,
                          "metric": item.metric, "value": item.value, "low": ends[0], "high": ends[1],
                          "roof_pct": item.roof_pct})  # fmt: skip
@@ -176,29 +189,8 @@ def questions(every: list[Side]) -> list[str]:
 
 LABELS: dict[str, Any] = {
     f"compare_{name}": words.both(f"column_compare_{name}")
-    for name in ("run", "role", "settings", "causes", "setting", "dtype", "question", "arch", "memory_gib", "pci_id")
-    + ("system", "torch", "runtime", "driver", "device", "roof_pct", "ratio", "roof_ratio")
-}
-
-
-def console(every: list[Side], lang: str = "en") -> str:
-    """Return a comparison for a terminal: what differs, findings, machines, then each question."""
-    found = compare.judge(every)
-    code, status = findings.verdict(found)
-    mark = {"ok": "[ok]", "warn": "[!]", "broken": "[!!]", "unknown": "[?]"}
-    parts = [f"{mark[status]} {code}", _text(differences(every), lang)]
-    for one in found:
-        said = findings.say(one, lang)
-        parts.append(f"{mark[one['status']]} {said['sentence']}" + (f"\n    -> {said['advice']}" if said["advice"] else ""))
-    parts.append(_text(machine_table(every), lang))
-    for question in questions(every):
-        name = words.word(f"compare_{question}", lang)
-        parts += [f"{name}:", _text(question_table(every, question), lang)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _text(frame: pd.DataFrame, lang: str) -> str:
-    if frame.empty:
-        return ""
-    made = tables.grid(frame, lang, LABELS)
-    return "\n".join([tables.as_text(made), *(f"{words.NONE} {reason}" for reason in made.reasons)])
+    for name in (
+        "run", "role", "settings", "causes", "setting", "dtype", "question", "arch", "memory_gib", "pci_id", "system",
+        "torch", "runtime", "driver", "device", "roof_pct", "ratio", "roof_ratio",
+    )
+}  # fmt: skip

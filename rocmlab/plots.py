@@ -84,6 +84,11 @@ def narrow() -> Iterator[None]:
         _narrow.reset(token)
 
 
+def is_narrow() -> bool:
+    """Tell whether figures are drawn for a phone now."""
+    return _narrow.get()
+
+
 @styled
 def canvas(height_in: float = 4.0) -> tuple[Figure, Axes]:
     """Return an empty figure and its axis, 7.2 inches wide, or as wide as a phone inside `narrow()`."""

@@ -40,24 +40,26 @@ SECRETS: tuple[Pattern, ...] = (
     (re.compile(r"(?<![\w-])(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){2,}[0-9a-fA-F-]*"), SERIAL),
     (re.compile(r"(?<![0-9A-Fa-f:-])[0-9A-Fa-f]{2}([:-])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:-])"), MAC),
     (re.compile(r"(?<![0-9A-Fa-f:-])[0-9A-Fa-f]{2}([:-])(?:[0-9A-Fa-f]{2}\1){6}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:-])"), MAC),
-    (re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[\w-]+\.)+(?:com|org|net|edu|gov|io|dev|cn|de|uk|fr|jp|kr|ru|eu|local)\b"), MAIL),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[\w-]+\.)+(?:com|org|net|edu|gov|io|dev|cn|de|uk|fr|jp|eu|local)\b"), MAIL),
 )  # fmt: skip
 _KEY = re.compile(rf"(?i){PRIVATE_KEY}")
 _SERIAL_KEY = re.compile(rf"(?i){SERIAL_KEY}")
 
 # Where a text gives a name away: home folders, and variables that hold a user or a host.
+_NAME = r"[^\\/\s\"'`:;,<>|*?()]+"
 HOMES = re.compile(r"(?i)(?:[a-z]:[\\/]+(?:users|documents and settings)[\\/]+|/home/|/Users/|/mnt/[a-z]/users/)"
-                   r"([^\\/\s\"'`:;,<>|*?()]+(?: [^\\/\s\"'`:;,<>|*?()]+)?(?=[\\/])|[^\\/\s\"'`:;,<>|*?()]+)")  # fmt: skip
+                   rf"({_NAME}(?: {_NAME})?(?=[\\/])|{_NAME})")  # fmt: skip
 NAMED = re.compile(
-    r"(?i)(?<![\w-])(?:user|username|logname|user_?name|host|hostname|host_?name|computername|node_?name|userdomain|"
+    r"(?i)(?<![\w-])(?:user|username|logname|user_?name|host|hostname|host_?name|computername|userdomain|"
     r"pbs_o_host|slurmd_nodename|sudo_user)[\"']?\s*[=:]\s*[\"']?([\w.-]{3,})"
 )
 DEFAULT_HOSTS = re.compile(r"(?<![\w-])(?:DESKTOP|LAPTOP|WIN)-[A-Z0-9]{6,12}(?![\w-])")
 # Words that stand where names may stand and are none.
 NO_NAMES = {
-    "user", "users", "root", "public", "default", "admin", "administrator", "runner", "ubuntu", "debian", "test", "home",
-    "localhost", "shared", "none", "null", "true", "false", "unknown", "host", "cpu", "gpu", "cuda", "device", "python",
-    "torch", "all", "linux", "windows", "model", "driver", "name", "hidden", "username", "hostname", "time", "amd",
+    "user", "users", "root", "public", "default", "admin", "administrator", "runner", "ubuntu", "debian",
+    "test", "home", "localhost", "shared", "none", "null", "true", "false", "unknown", "host", "cpu", "gpu",
+    "cuda", "hip", "device", "python", "torch", "all", "linux", "windows", "model", "driver", "name", "hidden",
+    "username", "hostname", "time", "amd", "system", "auto", "local", "self",
 }  # fmt: skip
 
 PICTURE = re.compile(r"(?:iVBORw0KGgo|/9j/|R0lGOD)[A-Za-z0-9+/]{40,}(?:\\n[A-Za-z0-9+/]{2,})*={0,2}(?:\\n)?")

@@ -12,7 +12,9 @@ ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 
 
 def recognise(evidence: Evidence) -> bool:
-    return evidence.head.startswith(ZIP_HEADS) or (evidence.name.lower().endswith(".zip") and not evidence.path.is_dir())
+    return evidence.head.startswith(ZIP_HEADS) or (
+        evidence.name.lower().endswith(".zip") and not evidence.path.is_dir()
+    )
 
 
 def read(evidence: Evidence) -> Reading:

@@ -77,6 +77,16 @@ def probe_of(path: Path, birth: dict[str, Any]) -> dict[str, Any]:
     return newest if isinstance(newest, dict) else {}
 
 
+def drivers_of(probe: dict[str, Any]) -> str | None:
+    """Return the drivers that the system names, with their versions where it knows them; None where it names none."""
+    driver, gpus = probe.get("driver"), probe.get("gpus")
+    found = [f"{name} {one}" for name, one in driver.items() if one] if isinstance(driver, dict) else []
+    for one in gpus if isinstance(gpus, list) else []:
+        if isinstance(one, dict) and one.get("driver"):
+            found.append(f"{one.get('vendor') or 'GPU'} {one['driver']}")
+    return ", ".join(dict.fromkeys(found)) or None
+
+
 def _peak(path: Path) -> float | None:
     birth = results.birth(path)
     subject = birth.get("subject")

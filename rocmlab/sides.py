@@ -92,20 +92,15 @@ def _machine(label: str, subject: dict[str, Any], probe: dict[str, Any]) -> Mach
 
 def factors(birth: dict[str, Any], probe: dict[str, Any]) -> dict[str, Any]:
     """Return what may explain a difference, apart from the device: each a text, None where it is unknown."""
-    versions, driver, windows = (
-        _dict(one) for one in (birth.get("versions"), probe.get("driver"), probe.get("windows"))
-    )
+    versions, windows = _dict(birth.get("versions")), _dict(probe.get("windows"))
     host = _dict(probe.get("host"))
-    drivers = [f"{name} {one}" for name, one in driver.items() if one]
-    listed = [_dict(one) for one in probe.get("gpus") or []]
-    drivers += [f"{one.get('vendor')} {one['driver']}" for one in listed if one.get("driver")]
     env = probe.get("env") if isinstance(probe.get("env"), dict) else birth.get("variables")
     return {
         "os": probe.get("platform"),
         "torch_version": probe.get("torch_version") or versions.get("torch"),
         "hip_version": probe.get("torch_version_hip"),
         "cuda_version": probe.get("torch_version_cuda"),
-        "driver": windows.get("display_driver") or ", ".join(dict.fromkeys(drivers)) or None,
+        "driver": windows.get("display_driver") or quantities.drivers_of(probe),
         "transformers_version": versions.get("transformers"),
         "python_version": probe.get("python") or versions.get("python"),
         "cpu": host.get("cpu"),

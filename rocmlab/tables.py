@@ -160,7 +160,8 @@ def as_markdown(made: Grid) -> str:
 
 
 def _piped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").strip() or " "
+    """Return a cell that breaks no table, and in which no site takes <user> for a tag and drops it."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ").strip() or " "
 
 
 def as_text(made: Grid) -> str:

@@ -62,8 +62,11 @@ NO_NAMES = {
     "username", "hostname", "time", "amd", "system", "auto", "local", "self",
 }  # fmt: skip
 
-PICTURE = re.compile(r"(?:iVBORw0KGgo|/9j/|R0lGOD)[A-Za-z0-9+/]{40,}(?:\\n[A-Za-z0-9+/]{2,})*={0,2}(?:\\n)?")
+# In base64, in one line or in lines, whose ends JSON writes as an escape.
+PICTURE = re.compile(r"(?:iVBORw0KGgo|/9j/|R0lGOD)[A-Za-z0-9+/]{40,}(?:(?:\\n|\n)[A-Za-z0-9+/]{2,})*={0,2}(?:\\n|\n)?")
 TEXT_CHUNKS = {b"tEXt", b"zTXt", b"iTXt", b"eXIf", b"tIME"}
+MARKS = {"n": "\x01", "r": "\x02", "t": "\x03"}
+SHORT = 2000  # characters of a text that is worth remembering
 PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 
 
@@ -96,7 +99,7 @@ def plain_png(data: bytes) -> bytes:
 
 def _picture(match: re.Match[str]) -> str:
     """Return a picture in base64 without its texts; what is no PNG stays as it is."""
-    raw = match.group().replace("\\n", "")
+    raw = match.group().replace("\\n", "").replace("\n", "")
     try:
         clean = plain_png(base64.b64decode(raw, validate=True))
     except ValueError:
@@ -109,7 +112,7 @@ class Redactor:
 
     def __init__(self, patterns: list[Pattern]) -> None:
         self.patterns, self.names = patterns, set[str]()
-        self.hosts = set[str]()
+        self._known: dict[str, str] = {}  # a trace says the same a hundred thousand times
 
     def learn(self, text: str) -> None:
         """Note the names that a text gives away in home paths and variables."""
@@ -117,9 +120,17 @@ class Redactor:
             name = found.strip("<>.- ")
             if len(name) > 2 and name.lower() not in NO_NAMES and not re.fullmatch(r"[\d.]+", name):
                 self.names.add(name)
+                self._known.clear()
 
     def text(self, text: str) -> str:
         """Return a text without what is private; pictures in base64 only lose what is written into them."""
+        if len(text) > SHORT:
+            return self._long(text)
+        if text not in self._known:
+            self._known[text] = self._long(text)
+        return self._known[text]
+
+    def _long(self, text: str) -> str:
         done, at = [], 0
         for match in PICTURE.finditer(text):
             done += [self._plain(text[at : match.start()]), _picture(match)]
@@ -141,12 +152,21 @@ class Redactor:
             return self.text(value)
         if isinstance(value, dict):
             return {self.text(str(key)): private(key, item) or self.json(item) for key, item in value.items()}
-        return [self.json(item) for item in value] if isinstance(value, list) else value
+        if not isinstance(value, list):
+            return value
+        if len(value) > 1 and all(isinstance(one, str) for one in value) and any(one.endswith("\n") for one in value):
+            return self.text("".join(value)).splitlines(keepends=True)  # how a notebook keeps a text
+        return [self.json(item) for item in value]
 
     def json_text(self, text: str, indent: int | None = None) -> str:
         """Return JSON text without what is private, with letters as themselves; what is no JSON is treated as text."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            return self.text(text)
+            return self._cut(text)
         return json.dumps(self.json(value), ensure_ascii=False, indent=indent, allow_nan=True)
+
+    def _cut(self, text: str) -> str:
+        """Return JSON that was cut without what is private: escapes of line ends would hide where a word starts."""
+        opened = re.sub(r"(?<!\\)\\([nrt])", lambda m: "\n" + MARKS[m[1]], text)
+        return re.sub("\n([\x01-\x03])", lambda m: "\\" + "nrt"[ord(m[1]) - 1], self.text(opened))

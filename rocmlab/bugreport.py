@@ -28,8 +28,9 @@ def markdown(run: Path) -> str:
     birth = results.birth(run)
     probe = gpus.tidy(quantities.probe_of(run, birth))
     rows = [(name, _cell(value)) for name, value in versions(birth, probe)]
-    lines = ["### Versions", "", "| what | value |", "| :--- | :--- |", *(f"| {name} | {value} |" for name, value in rows), ""]
-    lines += ["### What was found", "", *found(run), "", "### What I did, and what I expected", "", "(to be filled in)", ""]
+    table = ["| what | value |", "| :--- | :--- |", *(f"| {name} | {value} |" for name, value in rows)]
+    lines = ["### Versions", "", *table, "", "### What was found", "", *found(run), ""]
+    lines += ["### What I did, and what I expected", "", "(to be filled in)", ""]
     lines.append(f"Collected by rocmlab {__version__}; method version {birth.get('method_version')}.")
     return "\n".join(lines) + "\n"
 

@@ -35,7 +35,9 @@ def item(samples=(10.0,) * 8, arm="gpu", what="short factual", question="decode"
     roof = settings.pop("roof_pct", None)
     middle = sorted(samples)[len(samples) // 2]
     given = {**SETTINGS, **settings}
-    return Item(question, arm, what, given, middle, list(samples), roof_pct=roof, roof_kind=roof and "measured", gb_s=roof)
+    return Item(
+        question, arm, what, given, middle, list(samples), roof_pct=roof, roof_kind=roof and "measured", gb_s=roof
+    )
 
 
 def side(label="A", *items: Item, arch="gfx1032", memory=8 << 30, name="RX 6650 XT", arm="gpu", **factors) -> Side:

@@ -69,7 +69,9 @@ def planted(folder: Path) -> Path:
     birth["snapshot"]["tools"] = {"rocm-smi": {"parsed": {"serial_number": "MXQ81302KJ", "uuid": "0x9246feb5c0ffee01"}}}
     (run / "run.json").write_text(json.dumps(birth), encoding="utf-8")  # letters as \u escapes
     with (run / "records" / "processes.jsonl").open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"stderr": PLANTED}) + "\n" + json.dumps({"a": PLANTED})[:-1] + "\n")  # the last one is cut
+        file.write(
+            json.dumps({"stderr": PLANTED}) + "\n" + json.dumps({"a": PLANTED})[:-1] + "\n"
+        )  # the last one is cut
     (run / "summary.md").write_text(PLANTED, encoding="utf-8")
     (run / "index.html").write_text(
         f"<p>{PLANTED}</p><img src='data:image/png;base64,{base64.b64encode(png(PLANTED)).decode()}'>", encoding="utf-8"

@@ -120,7 +120,9 @@ def test_shares_of_the_own_roof_turn_a_ratio_round():
 def test_a_run_far_below_its_roof_is_named_before_the_ratio():
     one, other = side("A", item(roof_pct=13.0)), side("B", item((20.0,) * 8, roof_pct=70.0))
     order = codes(one, other)
-    assert order.index("FAR_BELOW_ROOF") < order.index("RATIO_FOUND") and "13%" in told(one, other, code="FAR_BELOW_ROOF")
+    assert order.index("FAR_BELOW_ROOF") < order.index("RATIO_FOUND") and "13%" in told(
+        one, other, code="FAR_BELOW_ROOF"
+    )
     assert "FAR_BELOW_ROOF" not in codes(side("A", item(roof_pct=31.0)), side("B", item(roof_pct=70.0)))
     assert "FAR_BELOW_ROOF" not in codes(side("A"), side("B"))
 
@@ -275,7 +277,9 @@ def test_a_cold_record_is_unlike_a_warm_one(tmp_path):
     assert comparison.as_data(every)["differs"] == ["visit"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "rocmlab-run-1"}', '{"schema": "rocmlab-run-9"}', "text"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"schema": "rocmlab-run-1"}', '{"schema": "rocmlab-run-9"}', "text"]
+)
 def test_what_is_no_run_is_refused_with_a_sentence(tmp_path, capsys, content):
     path = tmp_path / "odd.json"
     path.write_text(content, encoding="utf-8")

@@ -88,6 +88,7 @@ MODULES = {
     "09": "attention",
     "11": "experiments",
     "12": "verdict",
+    "13": "compare",
 }
 
 

@@ -223,10 +223,19 @@ def static(subject: Subject, graph: bool = False, compiled: str = "", fused: boo
         first = model(ids, use_cache=True, logits_to_keep=1, **{name: cache}).logits[:, -1].argmax(-1, keepdim=True)
     call = torch.compile(model, dynamic=False, mode=compiled) if compiled else model
 
+    place = torch.full((1, 1), subject.context, device=ids.device)
+    places = torch.arange(layers[0].max_cache_len, device=ids.device)
+
     def forward(token: Any) -> Any:
-        return call(token, use_cache=True, logits_to_keep=1, **{name: cache}).logits
+        # Mask and positions are given: making them is the model's business and may ask the host, which a graph cannot.
+        seen = (places <= place)[None, None]
+        kept = {name: cache, "attention_mask": seen, "position_ids": place}
+        logits = call(token, use_cache=True, logits_to_keep=1, **kept).logits
+        place.add_(1)
+        return logits
 
     def back() -> None:
+        place.fill_(subject.context)
         for one in layers:
             one.cumulative_length.fill_(subject.context)
 

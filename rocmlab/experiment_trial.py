@@ -15,7 +15,7 @@ from rocmlab.arms import Arm, Subject
 
 BLOCKS = 6  # of each arm, in turns: the fewest that give an interval
 BLOCK_MS = 100.0  # of one block, between the least and the most steps
-LEAST, MOST = 2, 16
+LEAST, MOST = 2, 32
 FORCED = 8  # tokens of the text that logits are compared over
 TEXT_TOKENS = 32  # of a text whose repeats are counted, or that generate() writes whole
 
@@ -139,7 +139,7 @@ def _written(subject: Subject) -> list[int]:
 # ---- trial
 
 
-def trial(arm: str, given: dict[str, Any], remedy: bool, probe_logits: bool = True) -> dict[str, Any]:
+def trial(arm: str, given: dict[str, Any], remedy: bool) -> dict[str, Any]:
     """Measure the step as it is and with the change, in turns (ABBA); return raw blocks in ms a step, and the costs.
 
     `remedy`: also compare the logits with float32, both made to follow the same tokens.
@@ -150,58 +150,57 @@ def trial(arm: str, given: dict[str, Any], remedy: bool, probe_logits: bool = Tr
     with torch.inference_mode():
         if arm == "first_visit":
             return _first_visits(subject, given)
-        before = _peak(subject.device)
+        held = _held(subject.device)
         began = time.perf_counter()
         changed = arms.make(subject, arm, given)
         took = time.perf_counter() - began
         usual = arms.make(subject, "whole_text" if arm == "prompt_lookup" else "eager", {})
         found = _in_turns(subject, usual, changed, TEXT_TOKENS if arm == "prompt_lookup" else None)
         found |= {"made_s": round(took, 2), "facts": changed.facts, "tokens_per_step": changed.tokens}
-        found["memory_gib"] = None if before is None else (_peak(subject.device) - before) / 2**30
-        if remedy and probe_logits:
-            found |= _logits(subject, usual, arms.eager(subject) if changed.force is None else changed)
+        found["memory_gib"] = _more_gib(subject.device, held)
+        if remedy and changed.force is not None:
+            found |= _logits(subject, usual, changed)
     del changed, usual
     timing.release(subject.device)
     return found
 
 
-def _peak(device: str) -> Any:
-    """Return the bytes held on a device at most since the last call; None on a CPU, which keeps no such count."""
+def _held(device: str) -> int | None:
+    """Start a new peak, and return the bytes held on the device now; None on a CPU, which keeps no such count."""
     if device == "cpu":
         return None
     import torch
 
-    peak = torch.cuda.max_memory_allocated(torch.device(device))
     torch.cuda.reset_peak_memory_stats(torch.device(device))
-    return peak if _now.get("peak_seen") else _first_peak(device)
-
-
-def _first_peak(device: str) -> int:
-    import torch
-
-    _now["peak_seen"] = True
     return torch.cuda.memory_allocated(torch.device(device))
 
 
+def _more_gib(device: str, held: int | None) -> float | None:
+    """Return by how much memory rose above what was held, at most, in GiB."""
+    if held is None:
+        return None
+    import torch
+
+    return (torch.cuda.max_memory_allocated(torch.device(device)) - held) / 2**30
+
+
 def _in_turns(subject: Subject, usual: Arm, changed: Arm, steps: int | None) -> dict[str, Any]:
-    """Visit both arms twice, then take blocks in turns, the order turned round at each."""
+    """Warm both arms, then take blocks in turns, the order turned round at each; a block is as long as it needs."""
     both = {"baseline": usual, "changed": changed}
     counts = {}
     for name, one in both.items():
         _block(subject, one, steps or LEAST)
         once = _block(subject, one, steps or LEAST)
         counts[name] = steps or max(LEAST, min(MOST, round(BLOCK_MS / max(once, 0.01))))
-    count = min(counts.values())  # the same contexts in both arms
-    for one in both.values():
-        _block(subject, one, count)
+        _block(subject, one, counts[name])  # every context of a block has been visited from here on
     samples: dict[str, list[float]] = {name: [] for name in both}
     with timing.OtherWork() as others:
         for number in range(BLOCKS):
             for name in list(both) if number % 2 == 0 else list(both)[::-1]:
-                samples[name].append(_block(subject, both[name], count))
+                samples[name].append(_block(subject, both[name], counts[name]))
     return {
         **{f"{name}_samples_ms": values for name, values in samples.items()},
-        "steps": count,
+        "steps": counts,
         "others_cpu_pct": others.pct,
     }
 
@@ -221,7 +220,12 @@ def _block(subject: Subject, arm: Arm, count: int) -> float:
 def _first_visits(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
     pairs = list(arms.visits(subject, blocks=BLOCKS, steps=4, **given))
     second, first = ([pair[place] for pair in pairs] for place in (0, 1))
-    return {"baseline_samples_ms": second, "changed_samples_ms": first, "steps": 4, "tokens_per_step": 1.0}
+    return {
+        "baseline_samples_ms": second,
+        "changed_samples_ms": first,
+        "steps": {"baseline": 4, "changed": 4},
+        "tokens_per_step": 1.0,
+    }
 
 
 # ---- what a change does to the numbers

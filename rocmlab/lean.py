@@ -16,7 +16,8 @@ def known(model: Any) -> bool:
     """Tell whether this step may stand for a model's own."""
     config = model.config
     sliding = "sliding_attention" in (getattr(config, "layer_types", None) or [])
-    return config.model_type in KNOWN and not sliding and not getattr(config, "mlp_bias", False)
+    biased = getattr(config, "mlp_bias", False) or getattr(config, "attention_bias", False)
+    return config.model_type in KNOWN and config.hidden_act == "silu" and not sliding and not biased
 
 
 def room_for(positions: int) -> int:
@@ -29,8 +30,8 @@ def layer(
 ) -> Any:
     """Run one decoder layer on h (rows, hidden); write its key and value at position `at` of the cache.
 
-    `turn` = (cos, sin with its first half negated), each (1, 1, head_dim); `mask` (1, 1, 1, room) is added to the
-    scores. The residual is added inside the product.
+    `turn` = (cos, sin with its first half negated), each (1, 1, head_dim); `mask` (1, 1, heads / kv_heads, room) is
+    added to the scores. The residual is added inside the product.
     """
     import torch
     from torch.nn import functional as nn
@@ -51,7 +52,6 @@ def layer(
     values.index_copy_(2, at, value[:, :, None])
     # The query heads that share a key head stand as rows of one product: nothing is repeated.
     query = turned[:, :heads].reshape(rows, kv_heads, heads // kv_heads, dim)
-    mask = mask.expand(rows, kv_heads, heads // kv_heads, -1)
     seen = nn.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
     h = torch.addmm(h, seen.reshape(rows, -1), w["o"].t())
     gate, up = nn.linear(nn.rms_norm(h, h.shape[-1:], w["norm_2"], eps), w["gate_up"]).chunk(2, -1)
@@ -119,7 +119,8 @@ class Lean:
         cos, sin = inner.rotary_emb(h, self.at[None])
         half = sin.shape[-1] // 2
         turn = (cos, torch.cat([-sin[..., :half], sin[..., half:]], dim=-1))
-        mask = torch.where(self.places <= self.at, self.open, self.shut)[None, None, None]
+        mask = torch.where(self.places <= self.at, self.open, self.shut)
+        mask = mask.repeat(1, 1, self.form[0] // self.form[1], 1)
         h = h[:, 0]
         for keys, values, w in zip(self.keys, self.values, self.layers, strict=True):
             h = self.run_layer(h, keys, values, self.at, turn, mask, w, self.form)

@@ -7,6 +7,7 @@ a step.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,18 +38,21 @@ def back(rig: Rig, count: int) -> None:
     rig.state.token = rig.first
 
 
-def stamped(rig: Rig, count: int) -> dict[str, float]:
-    """Take steps with each token on the host: ms, and its parts forward_ms, choose_ms (with the stop rule), read_ms."""
+def stamped(rig: Rig, count: int, now: Callable[[], float] = time.perf_counter) -> dict[str, float]:
+    """Take steps with each token on the host: ms, and its parts forward_ms, choose_ms (with the stop rule), read_ms.
+
+    `now` is the clock, in seconds.
+    """
     spent = [0.0, 0.0, 0.0]
     timing.synchronise(rig.device)
     for _ in range(count):
-        began = time.perf_counter()
+        began = now()
         logits = decode.forward(rig.model, rig.state)
-        forward = time.perf_counter()
+        forward = now()
         decode.choose(rig.state, logits)
-        chosen = time.perf_counter()
+        chosen = now()
         decode.ended([decode.on_host(rig.state)], None)
-        done = time.perf_counter()
+        done = now()
         for place, part in enumerate((forward - began, chosen - forward, done - chosen)):
             spent[place] += part
     back(rig, count)

@@ -258,8 +258,9 @@ def test_a_fast_wrong_answer_is_no_remedy():
 
 def test_remedies_are_ranked_by_gain_then_failures_then_what_cannot_exist():
     rows = [
-        {"name": "tunableop", "kind": "remedy", "status": "SKIPPED"}, {"name": "graph", "kind": "remedy", "status": "CRASH"},
-        row("lean", 0.5), row("lean_graph", 0.1), row("generate", 0.01),
+        {"name": "tunableop", "kind": "remedy", "status": "SKIPPED"},
+        {"name": "graph", "kind": "remedy", "status": "CRASH"}, row("lean", 0.5), row("lean_graph", 0.1),
+        row("generate", 0.01),
     ]  # fmt: skip
     assert [one["name"] for one in remedies.rank(rows)] == ["lean_graph", "lean", "graph", "tunableop"]
 

@@ -10,7 +10,7 @@ import statistics
 import sys
 from typing import Any
 
-from rocmlab import batch_judges, drift, evidence, findings, isolate, rates, sdpa_probe, series, texts
+from rocmlab import batch_judges, drift, evidence, findings, isolate, machines, rates, sdpa_probe, series, texts
 from rocmlab.findings import finding
 from rocmlab.readers import Evidence, Reading
 
@@ -152,6 +152,13 @@ def _exit_codes(record: dict[str, Any]) -> Reading:
     return Reading("exit_codes", numbers={"items": len(items)}, findings=kept, headline=headline)
 
 
+def _machines(record: dict[str, Any]) -> Reading:
+    """Tell the devices of several machines apart by target and memory, whatever they are called."""
+    numbers, items, found, who = machines.read(record)
+    headline = finding("MACHINES_READ", machines=numbers["machines"], who=who)
+    return Reading("machines", numbers=numbers, findings=found, headline=headline, extra={"items": items})
+
+
 def _is_batch(item: Any) -> bool:
     return isinstance(item, dict) and _is_number(item.get("batch")) and 1 <= item["batch"] <= LARGEST_BATCH
 
@@ -190,4 +197,5 @@ READERS = {
     "rocmlab-chunk-check-1": _pieces,
     "rocmlab-exit-codes-1": _exit_codes,
     "rocmlab-sdpa-probe-1": _attention,
+    "rocmlab-machines-1": _machines,
 }

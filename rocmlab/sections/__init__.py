@@ -82,11 +82,13 @@ MODULES = {
     "03": "generation",
     "04": "prefill_decode",
     "05": "batch_sweep",
+    "06": "llm_shapes",
     "07": "profiler",
     "08": "backends",
     "09": "attention",
     "11": "experiments",
     "12": "verdict",
+    "13": "compare",
 }
 
 

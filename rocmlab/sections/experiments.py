@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def draw_predicted(lines: list[dict[str, Any]], foot: str) -> Any:
     """Draw, for each experiment, the predicted step beside the observed one on a line of "times as long"; "no change"
     is the upright line at 1."""
     frame = points(lines)
-    figure, ax = plots.canvas(1.4 + 0.27 * len(frame))
+    figure, ax = plots.canvas(1.4 + 0.3 * len(frame))
     roles = plots.roles(["GPU", "CPU"])
     for place, line in enumerate(frame.to_dict("records")):
         ends = [line["predicted_ratio"], line["observed_ratio"]]
@@ -165,15 +166,15 @@ def draw_predicted(lines: list[dict[str, Any]], foot: str) -> Any:
     ax.set_xticks(ticks, [f"{t:g}×" for t in ticks])
     ax.minorticks_off()
     missed = [" (missed)" if not hit else "" for hit in frame["hit"]]
-    ax.set_yticks(
-        range(len(frame)), [f"{n}{m}" for n, m in zip(frame["experiment"], missed, strict=True)], fontsize=8.5
-    )
+    wide = figure.get_figwidth() > plots.NARROW_IN
+    names = [textwrap.fill(f"{n}{m}", 36 if wide else 20) for n, m in zip(frame["experiment"], missed, strict=True)]
+    ax.set_yticks(range(len(frame)), names, fontsize=8)
     ax.tick_params(axis="y", length=0, labelcolor=plots.INK)
     ax.set_ylim(len(frame) - 0.4, -0.9)
     ax.axvline(1.0, color=plots.ROLES["ceiling"].colour, linestyle="--", linewidth=1.3, zorder=0)
     ax.annotate("no change", (1.0, -0.75), xytext=(3, 0), textcoords="offset points", fontsize=8.5, color=plots.MUTED,
                 va="center")  # fmt: skip
-    ax.set_xlabel("time of a step, changed / as it is     (filled: observed, open: predicted)")
+    ax.set_xlabel("time of a step, changed / as it is")
     ax.grid(axis="x")
     plots.footer(figure, foot)
     return figure

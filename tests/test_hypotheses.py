@@ -83,6 +83,13 @@ def disturbed():
     return [row | {"others_cpu_pct": 60.0} for row in m.memory(50.0, "cpu")]
 
 
+def engines(other_tok_s, torch_tok_s):
+    """The yardstick on a CPU: another engine and torch, with the same weights in float32."""
+    usual = {"backend": "CPU", "device": "CPU", "model_bytes": 538e6, "status": "OK", "prefill_tok_s": m.samples(548.0)}
+    return [usual | {"engine": "llama.cpp", "quantisation": "F32", "decode_tok_s": m.samples(other_tok_s)},
+            usual | {"engine": "torch", "quantisation": "float32", "decode_tok_s": m.samples(torch_tok_s)}]  # fmt: skip
+
+
 def text_wrong():
     return [made.text([0.0, 9.0, 0.0, 0.0])]
 
@@ -183,6 +190,9 @@ CASES = [
     ("weak_cpu", S, lambda: m.baseline(33.0, 250.0)),
     ("weak_cpu", R, lambda: m.baseline(33.0, 58.0)),
     ("weak_cpu", U, lambda: m.baseline(33.0, 100.0)),
+    ("weak_cpu", S, lambda: changed(m.baseline(33.0, 58.0), yardstick=engines(51.8, 17.4))),  # another engine is 3x
+    ("weak_cpu", R, lambda: changed(m.baseline(33.0, 250.0), yardstick=engines(17.9, 17.4))),
+    ("weak_cpu", S, lambda: changed(m.baseline(33.0, 250.0), yardstick=engines(18.0, 17.4)[:1])),  # nothing beside it
     ("weak_cpu", N, m.slow_cpu),
     ("artefact", S, lambda: changed(m.gfx1032(), lengths=m.lengths(2.0))),  # faster than the memory
     ("artefact", S, lambda: changed(m.h200(), stamps=sweeps.stamps("as_it_is", 25.0, 18.9, 186))),

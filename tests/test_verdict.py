@@ -102,7 +102,7 @@ def test_every_machine_gets_a_section_in_both_languages(tmp_path, name):
 def test_a_cpu_run_pretends_no_gpu(tmp_path):
     part = verdict.section(folder(tmp_path, "cpu"))
     assert part.answers["slow"]["code"] == "VERDICT_CPU"
-    assert [table.name for table in part.tables] == ["hypotheses", "ledger_device"]
+    assert [table.name for table in part.tables] == ["hypotheses", "reversals", "ledger_device"]
     assert [figure.name for figure in part.figures] == ["waterfall"]
     text = " ".join(findings.say(one)["sentence"] for one in part.findings)
     assert "no GPU at work" in text and "Does the model run on the CPU? Yes" in text and "launch" not in text

@@ -46,7 +46,10 @@ def section(run: Path) -> Section:
     if wrong:
         made.answers["works"] = wrong[0]
     made.discarded = [_told("SUSPECT_REFUTED", one) for one in found if one.verdict == REFUTED]
-    made.tables = [Table("hypotheses", words.both("hypotheses"), hypothesis_table(found), labels=LABELS)]
+    made.tables = [
+        Table("hypotheses", words.both("hypotheses"), hypothesis_table(found), labels=LABELS),
+        Table("reversals", words.both("verdict_reversals"), reversal_table(found), labels=LABELS),
+    ]
     _add_figures(made, clues, roofs, run)
     return made
 
@@ -172,7 +175,7 @@ def _listed(names: list[str]) -> Text:
 
 
 def hypothesis_table(found: list[Verdict]) -> pd.DataFrame:
-    """Return one row a suspect: verdict, ms and share of the step, grade, evidence, records, what would reverse it."""
+    """Return one row a suspect: verdict, ms and share of the step, evidence grade, evidence."""
     lines = []
     for one in found:
         line: dict[str, Any] = {"verdict_suspect": one.name, "verdict_verdict": words.both(f"verdict_{one.verdict}")}
@@ -182,10 +185,23 @@ def hypothesis_table(found: list[Verdict]) -> pd.DataFrame:
         line |= {"verdict_share_pct": one.share_pct, "verdict_share_pct_reason": _no_share(one)}
         grade = one.grade if one.verdict != NOT_APPLICABLE else None
         line |= {"verdict_grade": grade, "verdict_grade_reason": words.both("verdict_no_grade")}
-        line |= {"verdict_evidence": one.evidence, "verdict_records": ", ".join(one.records) or None}
-        line |= {"verdict_records_reason": words.both("verdict_not_here"), "verdict_reversal": one.reversal}
-        lines.append(line)
+        lines.append(line | {"verdict_evidence": one.evidence})
     return pd.DataFrame(lines)
+
+
+def reversal_table(found: list[Verdict]) -> pd.DataFrame:
+    """Return one row a suspect that can exist here: verdict, what would reverse it, and the records that were used."""
+    lines = []
+    for one in found:
+        if one.verdict != NOT_APPLICABLE:
+            line: dict[str, Any] = {
+                "verdict_suspect": one.name,
+                "verdict_verdict": words.both(f"verdict_{one.verdict}"),
+            }
+            line |= {"verdict_reversal": one.reversal, "verdict_records": ", ".join(one.records) or None}
+            lines.append(line | {"verdict_records_reason": words.both("verdict_not_here")})
+    columns = ["verdict_suspect", "verdict_verdict", "verdict_reversal", "verdict_records"]
+    return pd.DataFrame(lines, columns=[*columns, "verdict_records_reason"])
 
 
 def _no_ms(one: Verdict) -> Text:

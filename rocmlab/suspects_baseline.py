@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import curves, evidence, roof, speed, speed_roofs, texts, words, yardstick_judges
+from rocmlab import curves, evidence, roof, shape_judges, speed, speed_roofs, texts, words, yardstick_judges
 from rocmlab.clues import Clues, Span
 from rocmlab.findings import Finding
 from rocmlab.rates import is_number
@@ -163,5 +163,4 @@ def wrong_numbers(clues: Clues) -> Verdict:
 
 
 def _off(row: dict[str, Any]) -> bool:
-    value = row.get("value") or {}
-    return bool(value.get("not_finite") or value.get("outside"))
+    return isinstance(row.get("value"), dict) and shape_judges.is_wrong(row["value"])

@@ -95,7 +95,7 @@ def text_wrong():
 
 
 def off(name="q_proj"):
-    return [m.operator(name, "linear", 0.02, 4.2e6, value={"outside": 3, "not_finite": 0})]
+    return [m.operator(name, "linear", 0.02, 4.2e6, value={"outside": 3, "over_tolerance": 40.0})]
 
 
 CASES = [

@@ -109,7 +109,7 @@ def test_a_cpu_run_pretends_no_gpu(tmp_path):
 
 
 def test_wrong_numbers_win_the_first_answer(tmp_path):
-    wrong = [m.operator("q_proj", "linear", 0.02, 4.2e6, value={"outside": 3, "not_finite": 0})]
+    wrong = [m.operator("q_proj", "linear", 0.02, 4.2e6, value={"outside": 3, "over_tolerance": 40.0})]
     run = folder(tmp_path, "h200", shapes=wrong)
     given = outline.answers(outline.read(run))
     assert given["works"]["code"] == "VERDICT_WRONG_NUMBERS" and "q_proj" in findings.say(given["works"])["sentence"]

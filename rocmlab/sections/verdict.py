@@ -59,7 +59,8 @@ def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) ->
     if groups:
         shown = ("ledger_device",) if clues.on_cpu else ("ledger_host", "ledger_device")
         given: dict[str, Any] = {"decided": clues.binds("host") is not None, "on_cpu": clues.on_cpu}
-        caption = words.both("figure_waterfall_cpu" if clues.on_cpu else "figure_waterfall")
+        ending = "_cpu" if clues.on_cpu else "" if given["decided"] else "_mixed"
+        caption = words.both(f"figure_waterfall{ending}")
         alt = alt_waterfall(groups, clues.on_cpu)
         made.figures.append(Figure("waterfall", lambda: waterfall.draw(groups, foot, **given), alt, caption))
         made.tables += [one for one in ledger_tables.tables(clues.account or {}) if one.name in shown]

@@ -275,6 +275,17 @@ def test_a_cpu_that_uses_one_core_for_a_row():
     assert supported(m.slow_cpu()) == ["slow_products"] and supported(m.cpu_at_roof()) == ["bandwidth"]
 
 
+def test_where_the_measuring_is_at_fault_no_verdict_on_a_time_stands():
+    loud = [row | {"others_cpu_pct": 55.0} for row in m.lengths(18.9, first_extra=39.0)]
+    disturbed_run = changed(m.h200(), lengths=loud, batches=[], generation=[])
+    found = verdicts(disturbed_run)
+    assert found["artefact"] == S
+    assert {found[name] for name in ("launches", "python_dispatch", "new_shapes", "bandwidth", "model_small")} == {U}
+    assert found["wrong_numbers"] == found["cpu_fallback"] == R and found["submission"] == N
+    one = next(one for one in hypotheses.judge(disturbed_run) if one.suspect == "launches")
+    assert one.decided_by == ("11",) and "calm machine" in one.evidence["en"]
+
+
 def test_half_the_notebooks_missing_is_undecided_and_says_which_would_decide():
     found = hypotheses.judge(m.clues(None, {}, ops=[]))
     assert {one.verdict for one in found} <= {U, N}

@@ -12,6 +12,7 @@ from rocmlab import attention_tables, curves, words
 from rocmlab.batch_judges import BOUND_PCT, FAR_PCT
 from rocmlab.clues import Clues, Row, Span, median, of_samples
 from rocmlab.rates import is_number
+from rocmlab.roof import SPOILS_PCT
 from rocmlab.suspects import SHARE, Verdict, by_share, ms, pct, refuted, supported, undecided
 
 PRODUCTS = ("linear",)
@@ -109,6 +110,9 @@ def _is(*operators: str) -> Callable[[Row], bool]:
 
 
 def _operators(clues: Clues, suspect: str, wanted: Callable[[Row], bool]) -> Verdict:
+    busy = [r["others_cpu_pct"] for r in clues.table("shapes") if is_number(r.get("others_cpu_pct"))]
+    if busy and max(busy) > SPOILS_PCT:
+        return undecided(suspect, "06", wording="disturbed_operators", records=("shapes",), pct=f"{max(busy):.0f}%")
     name, reached = _worst(clues, wanted)
     cores = one_core(clues) if suspect == "slow_products" else None
     return by_share(

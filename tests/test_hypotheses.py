@@ -145,6 +145,9 @@ CASES = [
     ("slow_products", R, m.gfx1032),
     ("slow_products", R, lambda: changed(m.h200(), shapes=m.shapes(4000.0, 0.05))),  # slow, and hidden
     ("slow_products", U, lambda: changed(m.fallback(), shapes=[])),
+    ("slow_products", U, lambda: changed(m.fallback(), shapes=[*m.shapes(260.0, 0.15), {"others_cpu_pct": 45.0}])),
+    ("slow_products", S, lambda: changed(m.fallback(), shapes=[*m.shapes(260.0, 0.15), {"others_cpu_pct": 2.0}])),
+    ("slow_products", U, lambda: m.clues(m.cpu_step(40.3, 8.1, 3.1, 289.6), {"shapes": m.shapes(62.0, 0.05)})),
     ("slow_products", S, m.slow_cpu),
     ("slow_products", R, m.cpu_at_roof),
     ("wrong_dtype", S, m.emulated),
@@ -358,6 +361,7 @@ def test_the_answer_to_slow_follows_the_regime():
     assert answer(m.cpu_at_roof()) == "VERDICT_AT_ROOF"
     assert answer(changed(m.h200(), account={"regime": "undecided", "binding": None})) is None
     assert answer(without_ledger(m.h200())) is None
+    assert answer(m.clues(m.cpu_step(40.3, 8.1, 3.1, 289.6), {})) is None  # operators that take longer than the step
 
 
 def test_the_answer_names_its_parts_with_their_ms():

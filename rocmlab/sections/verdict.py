@@ -56,7 +56,8 @@ def section(run: Path) -> Section:
 
 
 def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) -> None:
-    groups, foot = waterfall.parts(clues.account), footer(run, clues)
+    groups = waterfall.parts(clues.account) if clues.regime != "undecided" else []
+    foot = footer(run, clues)
     if groups:
         shown = ("ledger_device",) if clues.on_cpu else ("ledger_host", "ledger_device")
         given: dict[str, Any] = {"decided": clues.binds("host") is not None, "on_cpu": clues.on_cpu}

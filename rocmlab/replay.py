@@ -1,155 +1,148 @@
-"""How long does the device take for one call, apart from what the host takes to queue it?
+"""A decode step as a graph that the device replays by itself: its time without the host.
 
-`timed(calls, device, chosen)` runs a list of calls that rotate over what they read. On a GPU they are captured into a
-graph and replayed, so that the host cannot be what binds; where capture fails, they are queued behind known work, and
-where that is not valid either, between two events, which the row then says. On a CPU: wall clock.
+The step is the same, except for what a graph needs: a cache of fixed size, a mask over all of it, and about 0.7 us a
+node that replaying takes. Its logits are compared with the eager step's, so that a graph that computes something else
+is not timed as the step.
 """
 
 from __future__ import annotations
 
-import itertools
-import time
+import ctypes
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from rocmlab import clock, lengths, timing
+from rocmlab import decode, timing
 
-SAMPLES, FEWEST, WARM_CALLS = 12, 6, 3
-BLOCK_MS = {"cpu": 4.0, "gpu": 2.0}
-BUDGET_S = {"cpu": 0.4, "gpu": 0.3}
-LEAST_CALLS, MOST_CALLS = 20, 512  # in one graph
-QUEUED_CALLS = 20  # behind known work: few enough never to fill the launch queue (about 1,024 kernels)
-
-Calls = list[Callable[[], Any]]
-
-
-def timed(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any]:
-    """Return {samples_ms (of one call), method, grade, clock, calls, host_may_bind} and why a better method failed."""
-    if device == "cpu":
-        return _by_wall(calls, device)
-    failed: dict[str, str] = {}
-    for name, way in (("graph", _by_graph), ("queue", _by_queue), ("events", _by_events)):
-        try:
-            return way(_enough(calls), device, chosen) | {"method": name, "failed": failed}
-        except (RuntimeError, AttributeError) as error:
-            failed[name] = str(error)[:300]
-            _leave_capture(device)
-            timing.synchronise(device)  # a broken device raises here, and the row says so
-    raise RuntimeError("; ".join(f"{name}: {said}" for name, said in failed.items()))
+REPLAYS = 8  # a sample: as many positions are free in the cache
+WARM = 3  # runs before a capture, as torch asks for, on a stream of their own
+TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}  # of the largest logit: another order of sums
+GET_NODES = {  # the driver or runtime that holds the graph, by build
+    "cuda": (("libcuda.so.1", "nvcuda.dll"), "cuGraphGetNodes"),
+    "hip": (("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "amdhip64_7.dll", "amdhip64_6.dll"),
+            "hipGraphGetNodes"),
+}  # fmt: skip
 
 
-def _leave_capture(device: str) -> None:
-    """Go back to the default stream: a capture that fails leaves its own one current."""
+@dataclass
+class Captured:
+    """A captured piece of work; `reset` takes the cache back to where the capture began."""
+
+    graph: Any
+    reset: Callable[[], None]
+    logits: Any = None
+
+
+def capture(work: Callable[[], Any], reset: Callable[[], None] = lambda: None) -> Captured:
+    """Warm work up on a side stream and capture it as a graph; what it returns is kept as `logits`."""
     import torch
 
-    torch.cuda.set_stream(torch.cuda.default_stream(torch.device(device)))
-
-
-def _enough(calls: Calls) -> Calls:
-    times = -(-LEAST_CALLS // len(calls))
-    return (calls * times)[:MOST_CALLS]
-
-
-def _by_wall(calls: Calls, device: str) -> dict[str, Any]:
-    """Time blocks of calls by the wall clock; the rotation goes on from block to block, so that none finds its part in
-    a cache."""
-    turn = itertools.cycle(calls)
-    once = min(clock.timed(next(turn), device) for _ in range(WARM_CALLS))
-    size = max(1, min(5000, round(BLOCK_MS["cpu"] / once)))
-
-    def block() -> None:
-        for _ in range(size):
-            next(turn)()
-
-    warm = min(clock.warm(block, device, blocks=4, limit_s=0.3))
-    count = int(max(FEWEST, min(SAMPLES, 1000 * BUDGET_S["cpu"] / warm)))
-    samples = [clock.timed(block, device) / size for _ in range(count)]
-    said = {"method": "wall", "grade": "D", "clock": clock.WALL, "host_may_bind": device != "cpu"}
-    return {"samples_ms": samples, "calls": size, "failed": {}, **said}
-
-
-def _by_graph(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any]:
-    """Capture one rotation into a graph and replay it; by events where they are trusted, else by the wall clock."""
-    import torch
-
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for call in calls[:3]:
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    reset()
+    try:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)  # lets the nodes be counted
+    except TypeError:
+        graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    warm = min(clock.warm(graph.replay, device, blocks=4, limit_s=0.3))
-    replays = max(1, round(max(BLOCK_MS["gpu"], 2 * chosen.smallest_ms) / warm))
-    count = int(max(FEWEST, min(SAMPLES, 1000 * BUDGET_S["gpu"] / (warm * replays))))
-    samples = [_block(graph.replay, replays, device, chosen.clock) / len(calls) for _ in range(count)]
-    del graph
-    grade = "B" if chosen.clock == clock.EVENTS else "D"
-    return {"samples_ms": samples, "calls": len(calls) * replays, "clock": chosen.clock, "grade": grade,
-            "host_may_bind": False}  # fmt: skip
+        out = work()
+    return Captured(graph, reset, out)
 
 
-def _block(task: Callable[[], Any], times: int, device: str, which: str) -> float:
-    """Return the time of one task in ms, from several between one start and one stop."""
-    if which == clock.WALL:
-        return clock.timed(lambda: [task() for _ in range(times)], device) / times
+@dataclass
+class Static:
+    """A decode step over a cache of fixed size: `work()` takes it and returns its logits, `reset()` goes back."""
+
+    work: Callable[[], Any]
+    reset: Callable[[], None]
+
+
+def static(model: Any, device: str, context: int) -> Static:
+    """Prefill a static cache with the prompt that a rig has, and return the step behind it."""
+    import torch
+    from transformers import StaticCache
+
+    room = context + REPLAYS + WARM + 1
+    names = inspect.signature(model.forward).parameters
+    cache = StaticCache(config=model.config, max_cache_len=room)
+    past = {"cache" if "cache" in names else "past_key_values": cache, "use_cache": True}
+    prompt = decode.random_prompts(model.config.vocab_size, [context], seed=context)[0]
+    ids = torch.tensor([prompt], device=device)
+    rows = torch.arange(context, device=device)
+    seen = torch.arange(room, device=device)[None, :] <= rows[:, None]
+    first = _step(model, past, ids, rows[None], _mask(model, seen[None, None]))
+    token = first[:, -1].argmax(-1, keepdim=True)
+    place = torch.full((1, 1), context, device=device)
+    mask = _mask(model, torch.arange(room, device=device)[None, None, None, :] <= context)
+
+    def work() -> Any:
+        logits = _step(model, past, token, place, mask)
+        logits[:, -1].argmax(-1, keepdim=True)
+        return logits
+
+    def reset() -> None:
+        for layer in cache.layers:
+            if hasattr(layer, "cumulative_length"):
+                layer.cumulative_length.fill_(context)  # type: ignore[union-attr]
+
+    return Static(work, reset)
+
+
+def _step(model: Any, past: dict[str, Any], ids: Any, positions: Any, mask: Any) -> Any:
+    extra = {"cache_position": positions[0]} if "cache_position" in inspect.signature(model.forward).parameters else {}
+    return model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=1, **past, **extra).logits
+
+
+def _mask(model: Any, seen: Any) -> Any:
+    """Return a mask as the attention implementation takes it: true and false, or added to the scores."""
     import torch
 
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(times):
-        task()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / times
+    if getattr(model.config, "_attn_implementation", "sdpa") != "eager":
+        return seen
+    return torch.zeros_like(seen, dtype=model.dtype).masked_fill_(~seen, torch.finfo(model.dtype).min)
 
 
-def _by_queue(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any]:
-    """Queue the calls behind known work: valid only if all was queued before half of that work was done."""
+def time_a_replay(made: Captured, device: str, count: int = REPLAYS) -> float:
+    """Return the time of one replay in ms, from several between two waits."""
+    from rocmlab import clock
+
+    def replays() -> None:
+        for _ in range(count):
+            made.graph.replay()
+
+    ms = clock.timed(replays, device) / count
+    made.reset()
+    timing.synchronise(device)
+    return ms
+
+
+def error(made: Captured, device: str, expected: Any) -> float:
+    """Return the largest difference between the graph's logits and the eager ones, over the largest logit."""
+    made.graph.replay()
+    timing.synchronise(device)
+    found = made.logits.float()
+    made.reset()
+    return float((found - expected.float()).abs().max() / expected.float().abs().max().clamp(min=1e-6))
+
+
+def nodes(made: Captured) -> int | None:
+    """Return how many nodes a graph has, None where this build or driver does not tell."""
     import torch
 
-    if chosen.clock == clock.WALL:
-        raise RuntimeError("events are not trusted here, and only they can time work behind other work")
-    calls = calls[:QUEUED_CALLS]
-    for call in calls:
-        call()
-    timing.synchronise(device)
-    began = time.perf_counter()
-    for call in calls:
-        call()
-    host_ms = 1000 * (time.perf_counter() - began)
-    timing.synchronise(device)
-    work, known_ms = lengths.device_work(device, 4 * host_ms + 1)
-    samples = []
-    for _ in range(SAMPLES):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        timing.synchronise(device)
-        began = time.perf_counter()
-        work()
-        start.record()
-        for call in calls:
-            call()
-        end.record()
-        queued_ms = 1000 * (time.perf_counter() - began)
-        timing.synchronise(device)
-        if queued_ms < known_ms / 2:
-            samples.append(start.elapsed_time(end) / len(calls))
-    if len(samples) < FEWEST:
-        raise RuntimeError("queueing took more than half of the known work in front")
-    return {"samples_ms": samples, "calls": len(calls), "clock": clock.EVENTS, "grade": "B", "host_may_bind": False}
-
-
-def _by_events(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any]:
-    """Time the calls as the host queues them: an upper limit of the device's time where the host is slower."""
-    if chosen.clock == clock.WALL:
-        return _by_wall(calls, device)
-
-    def once() -> None:
-        for call in calls:
-            call()
-
-    clock.warm(once, device, blocks=4, limit_s=0.3)
-    samples = [_block(once, 1, device, chosen.clock) / len(calls) for _ in range(SAMPLES)]
-    return {"samples_ms": samples, "calls": len(calls), "clock": clock.EVENTS, "grade": "B", "host_may_bind": True}
+    if not hasattr(made.graph, "raw_cuda_graph"):
+        return None
+    libraries, name = GET_NODES["hip" if torch.version.hip else "cuda"]
+    for library in libraries:
+        try:
+            ask = getattr(ctypes.CDLL(library), name)
+            count = ctypes.c_size_t()
+            if ask(ctypes.c_void_p(made.graph.raw_cuda_graph()), None, ctypes.byref(count)) == 0:
+                return count.value
+        except (OSError, AttributeError, RuntimeError):
+            continue
+    return None

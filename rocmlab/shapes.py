@@ -15,6 +15,7 @@ from typing import Any
 
 from rocmlab import (
     archs,
+    call_timing,
     ceiling,
     clock,
     gemm_rate,
@@ -24,7 +25,6 @@ from rocmlab import (
     model_operators,
     models,
     one_row,
-    replay,
     results,
     timing,
     tolerance,
@@ -36,7 +36,7 @@ SCHEMA = "rocmlab-shapes-1"
 ROTATE = 4  # times the last-level cache: what is read again only after so much has left it
 UNKNOWN_CACHE = 64 << 20
 FREE_SHARE = 0.25  # of the memory that is free, for copies
-MOST_COPIES = replay.MOST_CALLS
+MOST_COPIES = call_timing.MOST_CALLS
 
 # ---- measure
 
@@ -174,7 +174,7 @@ def one(made: Operator, device: str, dtype: str, room: int, chosen: clock.Choice
     row["tolerance"] = made.atol if made.atol is not None else tolerance.relative(dtype, made.terms, made.steps)
     parts = rotated(made, room)
     row |= {"copies": len(parts), "rotated_bytes": len(parts) * made.part_bytes}
-    found = replay.timed([functools.partial(made.call, part) for part in parts], device, chosen)
+    found = call_timing.timed([functools.partial(made.call, part) for part in parts], device, chosen)
     found["evidence_grade"] = found["grade"]
     return row | found
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from rocmlab import clock, findings, model_operators, one_row, replay, results, shape_judges, shapes, words
+from rocmlab import call_timing, clock, findings, model_operators, one_row, results, shape_judges, shapes, words
 from rocmlab.model_operators import DECODE, PREFILL
 from rocmlab.roof import Roof
 from rocmlab.sections import llm_shapes
@@ -164,15 +164,15 @@ def test_no_more_is_rotated_than_a_step_reads(monkeypatch):
 def test_the_rotation_goes_on_from_block_to_block():
     seen: list[int] = []
     calls = [lambda n=n: seen.append(n) for n in range(7)]
-    found = replay.timed(calls, "cpu", WALL)
+    found = call_timing.timed(calls, "cpu", WALL)
     assert all(late == (early + 1) % 7 for early, late in itertools.pairwise(seen))
-    assert found["method"] == "wall" and found["grade"] == "D" and len(found["samples_ms"]) >= replay.FEWEST
+    assert found["method"] == "wall" and found["grade"] == "D" and len(found["samples_ms"]) >= call_timing.FEWEST
 
 
 def test_known_work_is_timed_as_long_as_it_takes():
     import time
 
-    found = replay.timed([lambda: time.sleep(0.005)], "cpu", WALL)
+    found = call_timing.timed([lambda: time.sleep(0.005)], "cpu", WALL)
     assert min(found["samples_ms"]) >= 5.0
 
 
@@ -180,23 +180,23 @@ def test_methods_fall_back_one_after_the_other_and_say_why(monkeypatch):
     def refuse(*_):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(replay, "_by_graph", refuse)
-    monkeypatch.setattr(replay.timing, "synchronise", lambda device: None)
+    monkeypatch.setattr(call_timing, "_by_graph", refuse)
+    monkeypatch.setattr(call_timing.timing, "synchronise", lambda device: None)
     left = []
-    monkeypatch.setattr(replay, "_leave_capture", left.append)
-    monkeypatch.setattr(replay, "_by_queue", lambda *_: {"samples_ms": [1.0]})
-    found = replay.timed([lambda: None], "cuda:0", WALL)
+    monkeypatch.setattr(call_timing, "_leave_capture", left.append)
+    monkeypatch.setattr(call_timing, "_by_queue", lambda *_: {"samples_ms": [1.0]})
+    found = call_timing.timed([lambda: None], "cuda:0", WALL)
     assert found["method"] == "queue" and "capturing" in found["failed"]["graph"] and left == ["cuda:0"]
-    monkeypatch.setattr(replay, "_by_queue", refuse)
-    monkeypatch.setattr(replay, "_by_events", refuse)
+    monkeypatch.setattr(call_timing, "_by_queue", refuse)
+    monkeypatch.setattr(call_timing, "_by_events", refuse)
     with pytest.raises(RuntimeError, match="events: operation"):
-        replay.timed([lambda: None], "cuda:0", WALL)
+        call_timing.timed([lambda: None], "cuda:0", WALL)
 
 
 class Device:
     """A device of known speed: work queued on it takes virtual time, the host takes none but what the test gives it.
 
-    `torch.cuda` is replaced as far as replay.py uses it: events, streams, graphs, and waiting.
+    `torch.cuda` is replaced as far as call_timing.py uses it: events, streams, graphs, and waiting.
     """
 
     def __init__(self, monkeypatch):
@@ -233,7 +233,7 @@ class Device:
         fakes |= {"set_stream": lambda _: None, "default_stream": lambda _: None}
         for name, fake in fakes.items():
             monkeypatch.setattr(torch.cuda, name, fake)
-        monkeypatch.setattr(replay.time, "perf_counter", lambda: self.host_ms / 1000)
+        monkeypatch.setattr(call_timing.time, "perf_counter", lambda: self.host_ms / 1000)
 
     def run(self, ms):
         if self.captured is not None:
@@ -259,10 +259,10 @@ EVENTS = clock.Choice(clock.EVENTS, 0.05, 0, 0, 1.0, "")
 def test_a_graph_gives_the_device_s_time_though_the_host_is_ten_times_as_slow(monkeypatch):
     device = Device(monkeypatch)
     calls = [device.call(0.004, host_ms=0.04), device.call(0.006, host_ms=0.04)]
-    found = replay.timed(calls, "cuda:0", EVENTS)
+    found = call_timing.timed(calls, "cuda:0", EVENTS)
     assert found["method"] == "graph" and found["grade"] == "B" and not found["host_may_bind"]
     assert found["samples_ms"] == pytest.approx([0.005] * len(found["samples_ms"]))
-    by_wall = replay.timed(calls, "cuda:0", WALL)
+    by_wall = call_timing.timed(calls, "cuda:0", WALL)
     assert by_wall["grade"] == "D" and by_wall["samples_ms"][0] == pytest.approx(0.005)
 
 
@@ -270,11 +270,11 @@ def test_behind_known_work_the_device_s_time_shows_too_or_the_method_is_refused(
     device = Device(monkeypatch)
     monkeypatch.delattr(torch.cuda, "CUDAGraph")  # a build without graphs
     work = device.call(10.0, host_ms=0.1)
-    monkeypatch.setattr(replay.lengths, "device_work", lambda *_: (work, 10.0))
-    found = replay.timed([device.call(0.004, host_ms=0.04)], "cuda:0", EVENTS)
-    assert found["method"] == "queue" and found["samples_ms"] == pytest.approx([0.004] * replay.SAMPLES)
+    monkeypatch.setattr(call_timing.lengths, "device_work", lambda *_: (work, 10.0))
+    found = call_timing.timed([device.call(0.004, host_ms=0.04)], "cuda:0", EVENTS)
+    assert found["method"] == "queue" and found["samples_ms"] == pytest.approx([0.004] * call_timing.SAMPLES)
     slow = [device.call(0.004, host_ms=0.4)]  # 20 calls take 8 ms to queue, more than half of the work in front
-    found = replay.timed(slow, "cuda:0", EVENTS)
+    found = call_timing.timed(slow, "cuda:0", EVENTS)
     assert found["method"] == "events" and found["host_may_bind"] and "half" in found["failed"]["queue"]
     assert found["samples_ms"][0] > 0.3  # the host's time, and said to be that
 
@@ -448,7 +448,7 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     patch = pytest.MonkeyPatch()
     patch.setattr(gemm_rate, "SIZES", {"cpu": (64,)})
-    patch.setattr(replay, "BUDGET_S", {"cpu": 0.01, "gpu": 0.01})
+    patch.setattr(call_timing, "BUDGET_S", {"cpu": 0.01, "gpu": 0.01})
     patch.setattr(one_row, "ROUNDS", 6)
     run = results.start("06", str(folder))
     arm = {"arm": "cpu", "device": "cpu", "dtype": "float32"}
@@ -500,6 +500,22 @@ def test_an_operator_that_cannot_be_made_is_a_row_and_the_rest_goes_on(tmp_path)
     assert kept["name"] == "good" and kept["samples_ms"]
     table = llm_shapes.phase_table(shape_judges.lines([lost, kept], DECODE, ROOF, gemms()))
     assert list(table["shape_name"]) == ["good", "broken"]
+
+
+def test_a_model_of_another_layout_is_a_row_that_says_so(tmp_path):
+    run = results.start("06", str(tmp_path))
+    makers = shapes._makers(torch.nn.Linear(2, 2), DECODE, 1, 1)
+    shapes._phase(run, {"device": "cpu", "dtype": "float32"}, DECODE, makers, 1, WALL, {})
+    (lost,) = results.rows(tmp_path, "shapes")
+    assert "layout" in lost["reason"] and "Linear" in lost["reason"]
+    assert shapes.step_sum([lost])["ms"] is None
+
+
+def test_an_empty_kernel_that_crashes_breaks_nothing_else():
+    ended = [{"what": "shapes", "status": "OK", "words": ""}, {"what": "empty kernel", "status": "CRASH", "words": "x"}]
+    assert shape_judges.judge([], [], [], [], ROOF, {}, ended) == []
+    ended[0]["status"] = "TIMEOUT"
+    assert codes(shape_judges.judge([], [], [], [], ROOF, {}, ended)) == ["PROCESS_ENDED"]
 
 
 def test_nothing_measured_is_said_and_a_gpu_has_no_question_of_one_row(tmp_path):

@@ -20,6 +20,7 @@ from rocmlab.findings import Finding, finding
 
 # In the order in which they are asked; each has recognise() and read(). Cheap and certain ones first.
 MODULES = (
+    "bundles",
     "traces",
     "probes",
     "key_averages",
@@ -27,6 +28,7 @@ MODULES = (
     "tools",
     "notebooks",
     "gemm_rates",
+    "llama_bench",
     "measurements",
     "applications",
     "records",

@@ -7,7 +7,7 @@ from rocmlab.readers import Evidence, Reading, gemm_rates, measurements, records
 
 KINDS = (
     "snapshots, generation records, timings, results, record tables (.jsonl), run folders, executed notebooks, "
-    "profiler traces, library logs, tool output"
+    "profiler traces, library logs, tool output, llama-bench output"
 )
 
 

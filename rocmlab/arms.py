@@ -146,13 +146,13 @@ def whole_text(subject: Subject, guess: int = 0) -> Arm:
     import torch
 
     ids = torch.tensor([text_ids(subject)], device=subject.device)
-    extra = {"prompt_lookup_num_tokens": guess} if guess else {}
 
     def run(count: int) -> float:
         timing.synchronise(subject.device)
         began = time.perf_counter()
         config = generate._greedy(count)
-        subject.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, **extra)
+        config.prompt_lookup_num_tokens = guess or None
+        subject.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
         timing.synchronise(subject.device)
         return 1000 * (time.perf_counter() - began) / count
 

@@ -382,6 +382,34 @@ def test_a_remedy_computes_the_same_logits_and_leaves_no_trace(subject, name, gi
         assert torch.equal(arms.eager(subject).force(tokens), wanted)
 
 
+@pytest.mark.parametrize("name", ["static", "lean"])
+def test_a_step_for_a_graph_feeds_itself_and_starts_again(subject, name, monkeypatch):
+    import torch
+
+    from rocmlab import arms, decode, fixed_arms
+
+    def by_hand(step, rewind):  # stands for capture and replay: a warm step, back to the start, then the same step
+        step()
+        rewind()
+        return step
+
+    monkeypatch.setattr(fixed_arms, "_captured", by_hand)
+    with torch.inference_mode():
+        usual = arms.eager(subject)
+        arm = arms.make(subject, name, {"graph": True})
+        text = decode.write(subject.model, CPU, arms.prompts(subject), 12)["token_ids"][0]
+        cells = {name: cell.cell_contents for name, cell in zip(*_closure(arm.run), strict=True)}
+        for _ in range(2):
+            arm.run(11)
+            assert cells["written"][0, :11].tolist() == text[1:]  # the first token is prefill's
+            arm.rewind(11)
+        assert torch.allclose(arm.force([5, 6]), usual.force([5, 6]), atol=1e-5)
+
+
+def _closure(function):
+    return function.__code__.co_freevars, function.__closure__
+
+
 def test_depth_is_cut_and_comes_back(subject):
     import torch
 

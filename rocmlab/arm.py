@@ -39,7 +39,7 @@ class Arm:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def prompts(subject: Subject, rows: int = 1, context: int | None = None) -> list[list[int]]:
-    """Return seeded random prompts of one length."""
-    vocabulary = subject.model.config.vocab_size
+def prompts(subject: Subject, rows: int = 1, context: int | None = None, model: Any = None) -> list[list[int]]:
+    """Return seeded random prompts of one length, in the subject's vocabulary or in that of another model."""
+    vocabulary = (model or subject.model).config.vocab_size
     return decode.random_prompts(vocabulary, [context or subject.context] * rows, seed=1)

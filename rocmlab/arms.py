@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocmlab import decode, fixed_arms, generate, models, patches, timing
+from rocmlab import decode, fixed_arms, generate, models, patches, timing, twin
 from rocmlab.arm import Arm, Subject, prompts
+
+DOSE_STEPS, DOSE_BLOCKS = 3, 5  # of the usual step, to know what a share of it is
+MOST_DELAY_MS = 300.0  # of all layers together: Windows resets a driver that is silent for two seconds
 
 
 def make(subject: Subject, name: str, given: dict[str, Any]) -> Arm:
@@ -31,7 +35,7 @@ def eager(
     """Take steps by the hand-written loop, every token brought to the host."""
     model = model or subject.model
     with around():
-        logits, state = decode.prefill(model, *decode.padded(prompts(subject, rows, context), subject.device))
+        logits, state = decode.prefill(model, *decode.padded(prompts(subject, rows, context, model), subject.device))
     decode.choose(state, logits)
     first = state.token
 
@@ -59,16 +63,20 @@ def _follow(model: Any, state: decode.State, first: Any, tokens: list[int]) -> A
 
 def depth(subject: Subject, share: float) -> Arm:
     """Leave out the upper layers."""
-    return eager(subject, around=functools.partial(patches.shallow, subject.model, share))
+    kept = max(1, int(share * subject.model.config.num_hidden_layers))
+    return eager(subject, around=functools.partial(twin.shallow, subject.model, kept))
 
 
 def width(subject: Subject, times: int) -> Arm:
     """Take the steps of a twin of another width: a public model of that shape where there is one, else the same layers
     `times` as wide (0: so narrow that nothing is left but the host's work)."""
-    spec = patches.wider(subject.loaded, times)
-    other = models.load(spec, subject.device, subject.dtype)
-    arm = eager(subject, model=other.model)
-    facts = {"spec": spec, "shape": patches.shape_facts(other.model)}
+    spec = patches.wider(subject.loaded, times) if times else "tiny width"
+    if times:
+        other = models.load(spec, subject.device, subject.dtype).model
+    else:
+        other = twin.make(subject.model, subject.device, subject.dtype)
+    arm = eager(subject, model=other)
+    facts = {"spec": spec, "shape": patches.shape_facts(other)}
     return Arm(arm.run, arm.rewind, arm.around, facts=facts)
 
 
@@ -88,24 +96,46 @@ def patched(subject: Subject, **what: bool) -> Arm:
 
 
 def host_delay(subject: Subject, dose: float) -> Arm:
-    """Let the host spin `dose` microseconds after each layer."""
+    """Let the host spin after each layer, `dose` of the usual step in all."""
+    each_us = _each_us(subject, dose)
 
     def spin(*_: Any) -> None:
-        end = time.perf_counter() + dose / 1e6
+        end = time.perf_counter() + each_us / 1e6
         while time.perf_counter() < end:
             pass
 
-    return eager(subject, around=functools.partial(patches.hooked, subject.model, spin))
+    arm = eager(subject, around=functools.partial(patches.hooked, subject.model, spin))
+    arm.facts["each_us"] = each_us
+    return arm
+
+
+def _each_us(subject: Subject, dose: float) -> float:
+    """Return the delay a layer in us that makes `dose` of the usual step, which is timed here: steps drift between
+    processes, and a delay of fixed length would be another share of each."""
+    usual = eager(subject)
+    usual.run(DOSE_STEPS)
+    usual.rewind(DOSE_STEPS)
+    times = []
+    for _ in range(DOSE_BLOCKS):
+        timing.synchronise(subject.device)
+        began = time.perf_counter()
+        usual.run(DOSE_STEPS)
+        timing.synchronise(subject.device)
+        times.append((time.perf_counter() - began) / DOSE_STEPS)
+        usual.rewind(DOSE_STEPS)
+    step_us = 1e6 * statistics.median(times)
+    return min(dose * step_us, 1000 * MOST_DELAY_MS) / subject.model.config.num_hidden_layers
 
 
 def device_delay(subject: Subject, dose: float) -> Arm:
-    """Let the device spin `dose` microseconds after each layer."""
+    """Let the device spin after each layer, `dose` of the usual step in all."""
     import torch
 
-    cycles = max(1, round(dose * patches.cycles_a_us(subject.device)))
+    each_us = _each_us(subject, dose)
+    cycles = max(1, round(each_us * patches.cycles_a_us(subject.device)))
     spin = functools.partial(torch.cuda._sleep, cycles)
     arm = eager(subject, around=functools.partial(patches.hooked, subject.model, lambda *_: spin()))
-    arm.facts["cycles"] = cycles
+    arm.facts |= {"cycles": cycles, "each_us": each_us}
     return arm
 
 

@@ -44,7 +44,7 @@ def study(
         run.append(FACTS, facts)
         head = {"schema": SCHEMA, **{name: facts.get(name) for name in HEAD}}
         known = evidence_of(facts, evidence)
-        amounts = step_lanes.doses(known.lanes if known else None, facts.get("layers") or 0)
+        amounts = step_lanes.doses(known.lanes if known else None)
         given = {one.name: step_lanes.dosed(one, amounts) for one in plan}
         foretold = {one.name: foretell(one, given[one.name], facts, known) for one in plan}
         run.append(PREDICTIONS, [head | {"name": one.name, "kind": one.kind} | foretold[one.name] for one in plan])
@@ -117,6 +117,7 @@ def gather(run: Run) -> dict[str, Any]:
         "ledger": account(run),
         "ceiling_gb_s": best.gb_s if best else None,
         "first_visit": first_visit(results.rows(path, "lengths")),
+        "visit_charge_ms": visit_charge(found["attention"]),
         **found,
     }
 
@@ -147,6 +148,18 @@ def first_visit(rows: list[dict[str, Any]]) -> tuple[float, float] | None:
     return float(table["tpot_first_ms"].median()), float(table["tpot_second_ms"].median())
 
 
+def visit_charge(rows: list[dict[str, Any]]) -> float | None:
+    """Return what attention by itself charges a decode step at a new length in ms, as notebook 09 saw it: first pass
+    over all layers less the second, of the path that is taken by default."""
+    mine = [row for row in rows if row.get("phase") == "decode" and row.get("backend") == "default"]
+    charges = [
+        first - second
+        for row in mine
+        for first, second in zip(row.get("first_pass_ms") or [], row.get("second_pass_ms") or [], strict=False)
+    ]
+    return statistics.median(charges) if charges else None
+
+
 def evidence_of(facts: dict[str, Any], evidence: dict[str, Any]) -> step_costs.Known | None:
     """Return what predictions may use, None without a ledger; records of another dtype or device are left out."""
     found = step_lanes.lanes(evidence.get("ledger"))
@@ -161,6 +174,7 @@ def evidence_of(facts: dict[str, Any], evidence: dict[str, Any]) -> step_costs.K
         facts,
         str((evidence.get("ledger") or {}).get("regime")),
         first_visit=evidence.get("first_visit"),
+        visit_charge_ms=evidence.get("visit_charge_ms"),
         ceiling_gb_s=evidence.get("ceiling_gb_s"),
         **mine,
     )

@@ -172,13 +172,16 @@ def _fixed(change: Change, given: dict[str, Any], known: Known) -> Made:
 
 
 def _host_delay(change: Change, given: dict[str, Any], known: Known) -> Made:
-    now, more = known.lanes, known.facts["layers"] * given["dose"] / 1000
+    now, more = known.lanes, known.lanes.step * given["dose"]
     return replace(now, other=now.other + more), "prediction_host_delay", {"injected_ms": more}
 
 
 def _device_delay(change: Change, given: dict[str, Any], known: Known) -> Made:
-    now, more = known.lanes, known.facts["layers"] * given["dose"] / 1000
-    return replace(now, delay=more), "prediction_device_delay", {"injected_ms": more}
+    """The spins are launches too, one a layer, which the host has to make."""
+    now, more, counts = known.lanes, known.lanes.step * given["dose"], (known.facts.get("counts") or {}).get("eager")
+    launches = (counts or {}).get("launches")
+    added = (now.launch + now.python) * known.facts["layers"] / launches if launches else 0.0
+    return replace(now, delay=more, other=now.other + added), "prediction_device_delay", {"injected_ms": more}
 
 
 def _threads(change: Change, given: dict[str, Any], known: Known) -> Made:
@@ -203,8 +206,12 @@ def _same(why: str) -> Callable[..., Made]:
 
 
 def _first_visit(change: Change, given: dict[str, Any], known: Known) -> Made:
-    if known.first_visit is None or given.get("cudnn") is False:
+    if given.get("cudnn") is False or (known.visit_charge_ms is None and known.first_visit is None):
         return known.lanes, "prediction_first_visit_none", {}
+    if known.visit_charge_ms is not None:
+        numbers = {"charge_ms": known.visit_charge_ms}
+        return known.lanes.total + max(0.0, known.visit_charge_ms), "prediction_first_visit_charge", numbers
+    assert known.first_visit is not None
     first, second = known.first_visit
     numbers = {"first_visit_ms": first, "second_visit_ms": second}
     return known.lanes.total * first / second, "prediction_first_visit", numbers

@@ -23,6 +23,7 @@ class Known:
     attention: list[dict[str, Any]] = field(default_factory=list)
     gemm_rate: list[dict[str, Any]] = field(default_factory=list)
     first_visit: tuple[float, float] | None = None
+    visit_charge_ms: float | None = None
     ceiling_gb_s: float | None = None
 
 

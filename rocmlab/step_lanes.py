@@ -11,7 +11,6 @@ from typing import Any
 from rocmlab.changes import Change
 from rocmlab.rates import is_number
 
-MOST_DELAY_MS = 300.0  # of all layers together: Windows resets a driver that is silent for two seconds
 
 
 @dataclass(frozen=True)
@@ -103,17 +102,16 @@ def _ms(quantity: Any) -> float | None:
 # ---- doses
 
 
-def doses(found: Lanes | None, layers: int) -> dict[str, float]:
-    """Return the delays to inject, in microseconds a layer: one on the host that must show where the host binds, one on
-    the device inside its slack, and one beyond it."""
-    if found is None or not layers:
-        return {"host": 100.0, "hidden": 100.0, "shown": 1000.0}
-    slack = max(0.0, found.step - found.device)
-    hidden, shown = 0.5 * slack if slack > 0.1 * found.step else 0.2 * found.step, slack + found.step
-    capped = (min(ms, MOST_DELAY_MS) for ms in (0.5 * found.step, hidden, shown))
-    return dict(zip(("host", "hidden", "shown"), (round(1000 * ms / layers, 1) for ms in capped), strict=True))
+def doses(found: Lanes | None) -> dict[str, float]:
+    """Return the delays to inject as shares of a usual step: one on the host that must show where the host binds, one
+    on the device inside its slack, and one beyond it."""
+    if found is None:
+        return {"host": 0.5, "hidden": 0.2, "shown": 1.5}
+    slack = max(0.0, found.step - found.device) / found.step
+    hidden = 0.5 * slack if slack > 0.1 else 0.2
+    return {name: round(share, 3) for name, share in (("host", 0.5), ("hidden", hidden), ("shown", slack + 1))}
 
 
 def dosed(change: Change, amounts: dict[str, float]) -> dict[str, Any]:
-    """Return what an arm is given, with the dose in microseconds a layer."""
+    """Return what an arm is given, with the dose as a share of the usual step."""
     return {key: amounts[value] if key == "dose" else value for key, value in change.given.items()}

@@ -27,6 +27,7 @@ TIMES = (
     "chain_graph", "tokeniser",
 )  # fmt: skip
 SUBJECT = ("device", "dtype", "model", "model_spec", "model_hash", "batch", "context", "attention", "threads")
+COUNTS = ("launches", "nodes", "dispatches")  # of kernels: traced, in a graph, estimated
 PARTS = ("forward", "choose", "read")  # of a step with its token on the host
 PREFERRED = ("D_graph", "D_queue", "D_busy", "D_ops", "D_batch")
 BY = {"D_graph": "graph", "D_queue": "queue", "D_busy": "trace", "D_ops": "operators", "D_batch": "batches"}
@@ -62,7 +63,8 @@ def build(
     facts |= {"dispatches": dispatched(step_rows)}
     facts |= {"ratios": _ratios(step_rows)}
     facts |= {"floor_ms": bytes_a_token / ceiling_gb_s / 1e6 if bytes_a_token and ceiling_gb_s else None}
-    facts |= {"missing": (shape_sum or {}).get("missing") or [], "launch_cost": launch_cost or [], "used": used}
+    facts |= {"missing": (shape_sum or {}).get("missing") or [], "upper": (shape_sum or {}).get("host_may_bind") or []}
+    facts |= {"launch_cost": launch_cost or [], "used": used}
     regime = ledger_checks.regime(found, facts)
     lanes = ledger_lanes.lanes(found, facts, regime)
     step, device = found.get("T"), found[used] if used else None
@@ -158,8 +160,9 @@ def quantities(
 
 
 def _operators(found: dict[str, Any]) -> Quantity:
-    missing = found.get("missing") or []
-    reason = words.both("ledger_operators_missing", names=", ".join(map(str, missing))) if missing else None
+    missing, upper = found.get("missing") or [], found.get("host_may_bind") or []
+    reason = words.both("ledger_operators_upper", names=", ".join(map(str, upper))) if upper else None
+    reason = words.both("ledger_operators_missing", names=", ".join(map(str, missing))) if missing else reason
     ends = {"ms": found["ms"], "low": found.get("low", found["ms"]), "high": found.get("high", found["ms"])}
     return {**ends, "n": found.get("n") or 0, "grade": found.get("grade") or "D",
             "method": "sum of operators timed apart", "valid": True, "reason": reason}  # fmt: skip
@@ -230,21 +233,11 @@ def _launches(
     rows: list[dict[str, Any]], given: dict[str, Any] | None, trace: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     """Return {count, grade, method} of what one token launches: kernels where a trace shows them, else an estimate."""
-    own = [
-        {"count": row["count"], "grade": row.get("grade") or "D", "method": row.get("method") or ""}
-        for row in rows
-        if row.get("quantity") == "launches" and is_number(row.get("count"))
-    ]
-    own += [
-        {"count": row["nodes"], "grade": "C", "method": "nodes of the graph"}
-        for row in rows
-        if row.get("quantity") == "D_graph" and row.get("valid") and is_number(row.get("nodes"))
-    ]
-    dispatches = dispatched(rows)
-    own += [{"count": dispatches, "grade": "D", "method": "dispatch counting"}] if dispatches else []
+    counted = {row["quantity"]: row for row in rows if row.get("quantity") in COUNTS and is_number(row.get("count"))}
+    own = [{key: counted[name].get(key) for key in ("count", "grade", "method")} for name in COUNTS if name in counted]
     seen = {"count": trace["kernels"], "grade": "A", "method": "trace"} if trace and trace.get("kernels") else None
     known = [one for one in (*own, given, seen) if one and is_number(one.get("count"))]
-    return min(known, key=lambda one: one["grade"], default=None)
+    return min(known, key=lambda one: one["grade"] or "D", default=None)
 
 
 def dispatched(rows: list[dict[str, Any]]) -> int | None:

@@ -34,11 +34,13 @@ def regime(found: dict[str, Quantity], facts: dict[str, Any]) -> str:
     shares = share_ends(facts["used"], found, facts)
     if facts["cpu"]:
         return _one(_cpu_rule(share_ends("H", found, facts), shares)) if known(host) else "undecided"
-    if all(share >= DEVICE for share in shares):
+    upper = facts["used"] == "D_ops" and facts["upper"]  # of an upper bound only smallness says something
+    if all(share >= DEVICE for share in shares) and not upper:
         return "device_bound"
     if not known(host) or twin_share(found, facts) is None or (twin_share(found, facts) or 0) > TWIN_SHARE:
         return "undecided"
-    return _one([rule(h, d) for h in share_ends("H", found, facts) for d in shares])
+    said = _one([rule(h, d) for h in share_ends("H", found, facts) for d in shares])
+    return "undecided" if upper and said != "host_bound" else said
 
 
 def rule(host_share: float, device_share: float) -> str:

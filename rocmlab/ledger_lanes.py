@@ -104,9 +104,12 @@ def _tokeniser(found: dict[str, Quantity]) -> Row:
 
 def busy(found: dict[str, Quantity], facts: dict[str, Any]) -> Quantity | None:
     """Return the time in kernels: as traced or summed, else the replay without what its nodes take."""
-    for name in ("D_busy", "D_ops") if facts["used"] != "D_ops" else ("D_ops",):
-        if known(found.get(name)) and (name == "D_busy" or not facts["missing"]):
-            return found[name]
+    used, traced, summed = found.get(facts["used"] or ""), found.get("D_busy"), found.get("D_ops")
+    if known(traced):
+        return traced
+    whole = known(summed) and not facts["missing"] and not facts["upper"]
+    if whole and known(used) and summed and summed["ms"] <= used["ms"]:
+        return summed
     return corrected(found, facts).get("D_graph")
 
 

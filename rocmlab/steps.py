@@ -202,8 +202,11 @@ def graphs(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int) -> None:
         off = _error(rigs["T" if name == "D_graph" else "H"], one)
         limit = replay.TOLERANCE.get(notes.head["dtype"], 0.1)
         said = None if off <= limit else f"the graph's logits differ by {off:.2g} of the largest, so it is not the step"
-        facts = {"nodes": replay.nodes(one), "logits_error": off, "beside_ms": found["T"]}
+        facts = {"logits_error": off, "beside_ms": found["T"]}
         notes.add(name, found[name], method="graph replay, static cache", valid=said is None, reason=said, **facts)
+    count = notes.part("nodes", lambda: replay.nodes(made["D_graph"])) if "D_graph" in made else None
+    if count:
+        notes.add("nodes", [], method="nodes of the graph", grade="C", valid=True, count=count)
     chain = replay.capture(prefilled.chain(device))
     each = [replay.time_a_replay(chain, device) / prefilled.TINY for _ in range(LEAST_BLOCKS)]
     notes.add("chain_graph", each, method="one of a chain of tiny kernels in a graph", kernels=prefilled.TINY)

@@ -229,6 +229,24 @@ def test_operators_timed_apart_stand_in_where_queue_and_graph_fail():
     assert (account["device_by"], account["regime"]) == ("operators", "host_bound")
 
 
+@pytest.mark.parametrize(("work", "regime"), [(4.0, "host_bound"), (14.0, "undecided"), (18.5, "undecided")])
+def test_an_upper_bound_of_device_time_can_only_say_that_it_is_small(work, regime):
+    rows = steprows.h200(D_graph=None, D_busy=None, H_graph=line("H_graph", 2.5))
+    rows = [row for row in rows if row["quantity"] != "D_queue"]
+    given = {"ms": work, "low": work, "high": work, "missing": [], "n": 9, "host_may_bind": ["rms_norm"]}
+    account = build(rows, shape_sum=given)
+    assert (account["device_by"], account["regime"]) == ("operators", regime)
+    exact = build(rows, shape_sum=given | {"host_may_bind": []})
+    assert exact["regime"] == {4.0: "host_bound", 14.0: "mixed", 18.5: "device_bound"}[work]
+
+
+def test_a_sum_of_operators_above_the_replay_splits_no_lane():
+    given = {"ms": 16.0, "low": 16.0, "high": 16.0, "missing": [], "n": 9}
+    device = lane(build(steprows.h200(D_busy=None), shape_sum=given), "device")
+    assert device["excess"] == pytest.approx(4.53 - 1620 * 0.0007 - 0.298, abs=0.05)
+    assert sum(device.values()) == pytest.approx(18.9, abs=0.1)
+
+
 def test_batches_carry_back_to_one_row_only_where_the_step_has_risen():
     flat = [(1, 21.0), (2, 21.1), (8, 19.9), (32, 20.5), (128, 20.9)]
     assert ledger.by_batches(flat) is None
@@ -252,14 +270,45 @@ def test_a_trace_of_another_notebook_serves_where_this_process_has_none():
     ("rows", "count", "grade"),
     [
         ([line("launches", count=1620, grade="A"), line("dispatches", count=1912)], 1620, "A"),
-        ([line("D_graph", 4.5, nodes=1650), line("dispatches", count=1912)], 1650, "C"),
-        ([line("D_graph", 4.5, nodes=1650, valid=False), line("dispatches", count=1912)], 1912, "D"),
+        ([line("nodes", count=1650, grade="C"), line("dispatches", count=1912)], 1650, "C"),
+        ([line("dispatches", count=1912)], 1912, "D"),
     ],
 )
 def test_launches_come_from_the_best_evidence(rows, count, grade):
     found = build([line("T", 20.0), *rows])["launches"]
     assert (found["count"], found["grade"]) == (count, grade)
     assert build([line("T", 20.0)])["launches"] is None
+
+
+# ---- more faults, by what they do to the quantities
+
+
+def test_a_wait_after_every_layer_changes_nothing_where_the_host_binds():
+    assert build(steprows.h200(T=step("T", 20.75, 0.05, 0.1), E1=line("E1", 20.8)))["regime"] == "host_bound"
+
+
+def test_a_wait_after_every_layer_shows_in_the_enqueue_where_the_device_binds():
+    rows = [row for row in steprows.device_bound() if row["quantity"] != "E1"]
+    waiting = build([*rows, line("E1", 33.5)])
+    assert waiting["regime"] == "device_bound" and "ENQUEUE_DISAGREES" in codes(waiting)
+    assert "ENQUEUE_DISAGREES" not in codes(build(steprows.device_bound()))
+
+
+def test_weights_read_twice_are_excess_over_the_floor():
+    once = build(steprows.h200(D_graph=line("D_graph", 16.9), D_busy=line("D_busy", 15.77, grade="A")), ceiling_gb_s=76)
+    twice = build(
+        steprows.h200(D_graph=line("D_graph", 32.6), D_busy=line("D_busy", 31.47, grade="A")), ceiling_gb_s=76
+    )
+    floor = lane(once, "device")["memory_floor"]
+    assert floor == lane(twice, "device")["memory_floor"] == pytest.approx(15.68, abs=0.01)
+    assert lane(once, "device")["excess"] < 0.05 * floor
+    assert lane(twice, "device")["excess"] == pytest.approx(floor, rel=0.02)
+
+
+def test_a_wrong_dtype_doubles_the_floor_and_not_the_excess():
+    rows = steprows.h200(D_graph=line("D_graph", 32.6), D_busy=line("D_busy", 31.47, grade="A"))
+    device = lane(build(rows, ceiling_gb_s=76, bytes_a_token=2 * 1.192e9), "device")
+    assert device["memory_floor"] == pytest.approx(31.37, abs=0.01) and device["excess"] < 0.2
 
 
 # ---- residual

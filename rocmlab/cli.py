@@ -1,4 +1,4 @@
-"""The verbs: `rocmlab check | report | read | selftest | model`.
+"""The verbs: `rocmlab check | report | read | compare | bundle | selftest | model`.
 
 Exit codes: 0 it ran (a slow or broken GPU is a finding), 1 a notebook failed or --strict and something is warn or
 broken, 2 usage, parameters or an unreadable file.
@@ -53,6 +53,16 @@ def parser() -> argparse.ArgumentParser:
     selftest = verbs.add_parser("selftest", help="plant known faults and see whether they are found")
     selftest.add_argument("--model", default="auto", help="auto, bundled, random:PRESET, a hub id or a local folder")
     selftest.add_argument("--arch", default="auto", help="gfx target that must be there (default: auto)")
+
+    compare = verbs.add_parser("compare", help="set runs side by side: what differs, and where a ratio means something")
+    compare.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run folders, bundles or run records; the first is 1.00"
+    )
+    _shared(compare)
+
+    bundle = verbs.add_parser("bundle", help="pack a run into one zip that may be sent: under 10 MB, nothing private")
+    bundle.add_argument("run", metavar="RUN", help="the run folder")
+    bundle.add_argument("--out", metavar="FILE", help="the zip to write (default: beside the folder)")
 
     model = verbs.add_parser("model", help="fetch and prepare the bundled model")
     model.add_argument("--model", default="bundled", help="bundled, random:PRESET, a hub id or a local folder")
@@ -119,6 +129,45 @@ def _shown(answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def compare(arguments: argparse.Namespace) -> int:
+    """Print what differs first, then what may be concluded. Raises UsageError for what is no run."""
+    from rocmlab import comparison, sides
+
+    if len(arguments.runs) < 2:
+        raise UsageError("compare: name at least two runs; the first is what the others are compared with.")
+    every = []
+    for name in arguments.runs:
+        try:
+            every.append(sides.load(Path(name)))
+        except ValueError as error:
+            raise UsageError(f"cannot compare {name}: {error}.") from None
+        except OSError as error:
+            raise UsageError(f"cannot open {name}: {error.strerror or error}") from None
+    every = sides.named_apart(every)
+    if arguments.json:
+        print(json.dumps(comparison.as_data(every, arguments.lang), ensure_ascii=True, allow_nan=False))
+    else:
+        print(comparison.console(every, arguments.lang))
+    return 0
+
+
+def bundle(arguments: argparse.Namespace) -> int:
+    """Pack a run folder and say where the zip is and what is not in it."""
+    from rocmlab import bundle
+
+    try:
+        path, manifest = bundle.make(Path(arguments.run), Path(arguments.out) if arguments.out else None)
+    except ValueError as error:
+        raise UsageError(f"cannot bundle {arguments.run}: {error}.") from None
+    except OSError as error:
+        raise UsageError(f"cannot bundle {arguments.run}: {error.strerror or error}") from None
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {len(manifest['files'])} files, nothing private that is known.")
+    for name, reason in manifest["left_out"].items():
+        print(f"left out: {name} ({reason})")
+    print("Look into it before you send it. `rocmlab read` and `rocmlab compare` open it again.")
+    return 0
+
+
 def check(arguments: argparse.Namespace) -> int:
     from rocmlab import device
 
@@ -143,7 +192,10 @@ def selftest(arguments: argparse.Namespace) -> int:
     return planted.run(arguments.model, arguments.arch)
 
 
-VERBS = {"check": check, "report": report, "read": read, "selftest": selftest, "model": model}
+VERBS = {
+    "check": check, "report": report, "read": read, "compare": compare, "bundle": bundle, "selftest": selftest,
+    "model": model,
+}  # fmt: skip
 
 if __name__ == "__main__":
     # `python -m rocmlab.cli` runs this file under another name, whose UsageError would not be the one that is raised.

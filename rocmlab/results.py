@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rocmlab import METHOD_VERSION
+from rocmlab import METHOD_VERSION, redaction
 
 BIRTH_SCHEMA = "rocmlab-birth-1"
 INTERACTIVE = "interactive"
@@ -173,7 +173,7 @@ def _patterns() -> list[tuple[re.Pattern[str], str]]:
     for name, mark in ((user, "<user>"), (host, "<host>"), (host.split(".")[0], "<host>")):
         if len(name) > 2 and name.lower() not in ORDINARY_NAMES:
             found.append((re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])"), mark))
-    return found
+    return [*found, *redaction.SECRETS]
 
 
 def _quiet(ask: Any) -> str:
@@ -184,7 +184,7 @@ def _quiet(ask: Any) -> str:
 
 
 def redact(value: Any) -> Any:
-    """Replace user name, host name and home folders in every string of a value; keys and numbers stay."""
+    """Replace user, host, home folders, tokens, serials and MACs in every string of a value; keys and numbers stay."""
     return _redacted(value, _patterns())
 
 
@@ -194,7 +194,7 @@ def _redacted(value: Any, patterns: list[tuple[re.Pattern[str], str]]) -> Any:
             value = pattern.sub(mark, value)
         return value
     if isinstance(value, dict):
-        return {key: _redacted(item, patterns) for key, item in value.items()}
+        return {key: redaction.private(key, item) or _redacted(item, patterns) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_redacted(item, patterns) for item in value]
     return value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import numbers
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -19,6 +19,8 @@ from rocmlab import words
 from rocmlab.timing import Interval
 
 COMPANIONS = ("_low", "_high", "_reason")
+LONG = 60  # letters: a sentence gets a column that it can be read in
+ROW_CLASS = "row_class"  # a column of this name holds the css class of each row, and is not shown
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Grid:
     heads: list[tuple[str, str]]
     numeric: list[bool]
     rows: list[list[Cell]]
+    classes: list[str] = field(default_factory=list)
 
     @property
     def reasons(self) -> list[str]:
@@ -51,7 +54,7 @@ class Grid:
 
 def grid(frame: pd.DataFrame, lang: str = "en", labels: dict[str, Any] | None = None) -> Grid:
     """Format a frame. `labels` renames columns: `{column: text or {"en", "zh"}}`; their unit stays."""
-    columns = [name for name in frame.columns if not _is_companion(str(name), frame)]
+    columns = [name for name in frame.columns if name != ROW_CLASS and not _is_companion(str(name), frame)]
     heads = []
     for column in columns:
         name, unit = words.unit_of(str(column))
@@ -61,7 +64,8 @@ def grid(frame: pd.DataFrame, lang: str = "en", labels: dict[str, Any] | None = 
         [_cell(row, column, is_number, lang) for column, is_number in zip(columns, numeric, strict=True)]
         for row in frame.to_dict("records")
     ]
-    return Grid(heads, numeric, rows)
+    classes = [str(one) for one in frame[ROW_CLASS].fillna("")] if ROW_CLASS in frame else []
+    return Grid(heads, numeric, rows, classes)
 
 
 def _is_companion(name: str, frame: pd.DataFrame) -> bool:
@@ -116,9 +120,17 @@ def as_html(made: Grid, caption: str = "", css_class: str = "data") -> str:
         f'<th scope="col"{_side(is_number)}>{html.escape(name)}{_unit(unit)}</th>'
         for (name, unit), is_number in zip(made.heads, made.numeric, strict=True)
     )
-    body = "".join(f"<tr>{''.join(_html_cell(cell, i) for i, cell in enumerate(row))}</tr>" for row in made.rows)
+    classes = made.classes or [""] * len(made.rows)
+    body = "".join(
+        f"<tr{_class(name)}>{''.join(_html_cell(cell, i) for i, cell in enumerate(row))}</tr>"
+        for row, name in zip(made.rows, classes, strict=True)
+    )
     title = f"<caption>{caption}</caption>" if caption else ""
     return f'<table class="{css_class}">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _class(name: str) -> str:
+    return f' class="{html.escape(name)}"' if name else ""
 
 
 def _side(is_number: bool) -> str:
@@ -137,7 +149,9 @@ def _html_cell(cell: Cell, index: int) -> str:
     reason = f' title="{why}" aria-label="{why}"' if cell.reason else ""
     if index == 0 and not cell.is_number:
         return f'<th scope="row" style="text-align:left"{reason}>{text}</th>'
-    return f"<td{_side(cell.is_number)}{reason}>{text}</td>"
+    long = _width(cell.text) > LONG and not cell.is_number
+    side = _side(cell.is_number) if not long else _side(False).replace(" style", ' class="long" style', 1)
+    return f"<td{side}{reason}>{text}</td>"
 
 
 def as_markdown(made: Grid) -> str:
@@ -149,7 +163,8 @@ def as_markdown(made: Grid) -> str:
 
 
 def _piped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").strip() or " "
+    """Return a cell that breaks no table, and in which no site takes <user> for a tag and drops it."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ").strip() or " "
 
 
 def as_text(made: Grid) -> str:

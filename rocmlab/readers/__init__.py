@@ -20,12 +20,15 @@ from rocmlab.findings import Finding, finding
 
 # In the order in which they are asked; each has recognise() and read(). Cheap and certain ones first.
 MODULES = (
+    "bundles",
     "traces",
     "probes",
     "key_averages",
     "rocprof",
     "tools",
     "notebooks",
+    "gemm_rates",
+    "llama_bench",
     "measurements",
     "applications",
     "records",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import plots, results, speed, speedup, texts, timing, words
+from rocmlab import plots, reference, results, speed, speedup, texts, timing, words
 from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
@@ -27,18 +27,18 @@ def section(run: Path) -> Section:
     if written:
         made.tables.append(Table("texts", words.both("texts"), text_table(written), labels=TEXT_LABELS))
     if not speed.steady(frame).empty:
-        _add_speed(made, frame, rows, footer(run, frame))
+        _add_speed(made, frame, rows, run)
     made.answers = {name: one for name, one in (("works", _wrong(found)), ("slow", _slow(frame, found))) if one}
     return made
 
 
-def _add_speed(made: Section, frame: pd.DataFrame, rows: list[dict[str, Any]], foot: str) -> None:
-    first = frame.iloc[0]
+def _add_speed(made: Section, frame: pd.DataFrame, rows: list[dict[str, Any]], run: Path) -> None:
+    first, foot = frame.iloc[0], footer(run, frame)
     dtypes = " / ".join(f"{SIDES[arm]} {_dtype(frame, arm)}" for arm in speed.main_arms(frame))
     made.provenance = [str(first["model_spec"]), dtypes]
     made.tables[:0] = [
         Table("by_prompt", words.both("by_prompt"), speed.by_prompt(frame), labels=LABELS),
-        Table("measures", words.both("measures"), measure_table(frame, rows), labels=LABELS),
+        Table("measures", words.both("measures"), beside(measure_table(frame, rows), frame, run), labels=LABELS),
         Table("by_visit", words.both("by_visit"), speed.by_visit(frame), labels=LABELS),
         Table("by_process", words.both("by_process"), speed.by_process(frame), labels=LABELS),
     ]
@@ -55,6 +55,12 @@ def measure_table(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFra
     """Return the measures with their names written out, each with its unit."""
     table = speed.measures(frame, rows)
     return table.assign(measure=table["measure"].map(lambda name: words.both(f"measure_{name}")))
+
+
+def beside(table: pd.DataFrame, frame: pd.DataFrame, run: Path) -> pd.DataFrame:
+    """Return the measures with the rates of every reference run of the same model shape under them, in grey."""
+    others = reference.rows(frame.iloc[0]["model_spec"], but=run.name)
+    return pd.concat([table, pd.DataFrame(others)], ignore_index=True) if others else table
 
 
 def _dtype(frame: pd.DataFrame, arm: str) -> str:

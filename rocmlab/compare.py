@@ -1,0 +1,139 @@
+"""What may be said about runs side by side? Pure: sides in, findings out.
+
+The first side is the reference; a ratio says how many times as fast another one is, as measured and as a share of each
+machine's own roof. What is unlike comes first, and a run far below its roof is named before any ratio.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmlab import alike, causes, machines, words
+from rocmlab.alike import Match
+from rocmlab.findings import Finding, finding, worst_first
+from rocmlab.sides import Side
+from rocmlab.timing import Interval
+
+FAR_BELOW_PCT = 30.0  # of the own roof: what then holds a run back is not the card's memory (methods, section 5)
+ABOUT_EQUAL = 0.02  # a ratio without an interval that lies nearer to one than this decides nothing
+
+
+def name_of(question: str) -> dict[str, str]:
+    """Return the name of a question in both languages; a metric of a foreign record stands for itself."""
+    known = f"compare_{question}" in words.table()
+    return words.both(f"compare_{question}") if known else dict.fromkeys(words.LANGUAGES, question)
+
+
+def judge(every: list[Side]) -> list[Finding]:
+    """Return what a comparison may say, in the order in which it must be read; the first side is the reference.
+
+    First what is unlike, then names that mislead and runs far below their own roof, then ratios, then what else may
+    explain them.
+    """
+    unlike, ratios, told_causes = [], [], []
+    for other in every[1:]:
+        found = [one for a, b in alike.pairs(every[0], other) for one in alike.matches(a, b)]
+        unlike += not_comparable(found) if found else nothing(every[0], other)
+        ratios += compared(found)
+        if not (every[0].reported or other.reported):
+            told_causes += causes.confounded(every[0], other)
+    held = [one for side in every for one in below_roof(side)]
+    told = machines.judge([side.machine for side in every])
+    claims = [finding("CLAIM_OF_SOURCE", who=s.label, claim=one) for s in every for one in s.claims if "en" in one]
+    return worst_first([*unlike, *told, *held, *told_causes, *ratios, *claims])
+
+
+def nothing(one: Side, other: Side) -> list[Finding]:
+    """Say that two sides share no question at all."""
+    return [finding("NOTHING_IN_COMMON", one=one.label, other=other.label)]
+
+
+def not_comparable(found: list[Match]) -> list[Finding]:
+    """Name the questions of two sides that have no like pair, with the settings that differ, those first."""
+    said: list[Finding] = []
+    groups: dict[tuple[str, ...], list[Match]] = {}
+    for one in found:
+        if not one.like:
+            who = (one.one.name, one.other.name)
+            groups.setdefault((*who, *one.differs, "|", *one.unstated), []).append(one)
+    for mine in groups.values():
+        first = mine[0]
+        given: dict[str, Any] = {"one": first.one.name, "other": first.other.name}
+        asked = dict.fromkeys(item.question for one in mine for item in (one.first, one.second))
+        given["questions"] = causes.joined(name_of(name) for name in asked)
+        fields = ", ".join(shown(first, key) for key in first.differs)
+        variant = None if first.differs else "unstated"
+        numbers = {"ratio": None, "ratio_reason": "the settings are not equal"}
+        unstated = ", ".join(first.unstated)
+        said.append(
+            finding("NOT_COMPARABLE", numbers=numbers, variant=variant, fields=fields, unstated=unstated, **given)
+        )
+    return said
+
+
+def shown(match: Match, key: str) -> str:
+    """Return "dtype (float16 / float32)"; what a side does not state is a question mark."""
+    values = (one.settings.get(key) for one in (match.first, match.second))
+    return f"{key} ({' / '.join('?' if value is None else str(value) for value in values)})"
+
+
+def below_roof(side: Side) -> list[Finding]:
+    """Name a run whose decode is far below what its own memory allows: a ratio then shows what holds it back."""
+    mine = [one for one in side.items if one.question in ("decode", "e2e") and one.arm == side.subject_arm]
+    known = [one for one in mine if one.roof_pct is not None]
+    if not known:
+        return []
+    best = max(known, key=lambda one: one.roof_pct or 0)
+    if (best.roof_pct or 0) > FAR_BELOW_PCT:
+        return []
+    numbers = {"roof_pct": best.roof_pct, "gb_s": best.gb_s, "value": best.value}
+    kind = words.both("roof_measured" if best.roof_kind == "measured" else "roof_stated")
+    return [finding("FAR_BELOW_ROOF", numbers=numbers, who=side.label, kind=kind, limit=FAR_BELOW_PCT)]
+
+
+def compared(found: list[Match]) -> list[Finding]:
+    """Say the ratio of each question with like pairs: the pair with most samples speaks, the others give a range."""
+    said = []
+    groups: dict[tuple[str, ...], list[tuple[Match, Interval]]] = {}
+    for one in found:
+        if value := one.ratio:
+            groups.setdefault((one.one.name, one.other.name, one.first.question), []).append((one, value))
+    for (_, _, question), mine in groups.items():
+        several = alike.pooled([one for one, _ in mine]) if question in alike.POOLED else []
+        best, span = max([*mine, *several], key=lambda pair: pair[1].n)
+        numbers: dict[str, Any] = {"ratio": span.median, "ratio_low": span.low, "ratio_high": span.high, "n": span.n}
+        numbers["roof_ratio"] = best.roof_ratio
+        if best.roof_ratio is None:
+            numbers["roof_ratio_reason"] = "the roof of one of them is not known"
+        medians = [value.median for _, value in mine]
+        given: dict[str, Any] = {"one": best.one.name, "other": best.other.name, "what": best.first.what}
+        given |= {"question": name_of(question), "count": len(mine)}
+        given |= {"least": min(medians), "most": max(medians), "span": span_of(span)}
+        given |= {"shares": shares(best)}
+        said.append(finding(code_of(span), numbers=numbers, **given))
+    return said
+
+
+def code_of(span: Interval) -> str:
+    """Return whether a ratio shows a difference, none, or cannot tell (an interval needs six samples of each side)."""
+    if span.n and not span.enough:
+        return "RATIO_TOO_FEW"
+    if span.low <= 1 <= span.high or (not span.n and abs(span.median - 1) < ABOUT_EQUAL):
+        return "RATIO_UNDECIDED"
+    return "RATIO_FOUND"
+
+
+def span_of(span: Interval) -> dict[str, str]:
+    """Return "1.84 (1.80-1.90)" in words: a range below six samples, the bare value without any."""
+    ends = f"{span.low:.3g}-{span.high:.3g}"
+    if not span.n:
+        return words.both("compare_no_interval", ratio=f"{span.median:.3g}")
+    return words.both("compare_interval" if span.enough else "compare_range", ratio=f"{span.median:.3g}", ends=ends)
+
+
+def shares(match: Match) -> dict[str, str]:
+    """Say each side's share of its own roof, or that one is not known."""
+    if match.roof_ratio is None:
+        return words.both("compare_no_shares")
+    other, one = (f"{share:.0f}" for share in (match.second.roof_pct, match.first.roof_pct))
+    return words.both("compare_shares", other=other, one=one, ratio=f"{match.roof_ratio:.2f}")

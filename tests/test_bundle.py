@@ -1,0 +1,354 @@
+"""A bundle holds what a reader needs and nothing private, comes out the same twice, and opens; no other zip does."""
+
+import base64
+import gzip
+import json
+import shutil
+import stat
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from rocmlab import bundle, cli, readers, redaction, results, sides
+
+RUN = Path(__file__).parent / "data" / "run"
+
+# name: (where it was planted, what must not be found anywhere in the bundle)
+SECRETS = {
+    "home": ("/home/zelda/models/x.safetensors", "zelda"),
+    "home_windows": (r"C:\Users\Max Mustermann\AppData\x.dll", "Mustermann"),
+    "home_wsl": ("/mnt/c/Users/waltraud/x", "waltraud"),
+    "home_mac": ("/Users/gwendolyn/x", "gwendolyn"),
+    "home_chinese": (r"D:\Users\张伟\模型", "张伟"),
+    "user_variable": ("USERNAME=quentin", "quentin"),
+    "name_again": ("read by zelda yesterday", "zelda"),
+    "host": ("HOSTNAME=winterbox-17", "winterbox"),
+    "host_default": ("on DESKTOP-A1B2C3D", "A1B2C3D"),
+    "hub": ("hf_AbCdEfGhIjKlMnOpQrStUvWx", "AbCdEfGh"),
+    "github": ("ghp_0123456789abcdefghijABCDEFGHIJ012345", "0123456789abcdefghij"),
+    "github_fine": ("github_pat_11ABCDEFG0123456789_abcdefghijk", "11ABCDEFG"),
+    "aws_id": ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7"),
+    "aws_secret": ("aws_secret_access_key = wJalrXUtnFEMIK7MDENGbPxRfiCY", "wJalrXUtn"),
+    "bearer": ("Authorization: Bearer abcdef0123456789abcdef==", "abcdef0123456789"),
+    "web_token": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NSJ9.s3cr3tSignature", "s3cr3t"),
+    "password": ("password: hunter22hunter", "hunter22"),
+    "url": ("https://bob:swordfish@example.org/simple", "swordfish"),
+    "serial": ("Serial Number: MXQ81302KJ", "MXQ81302KJ"),
+    "unique": ("Unique ID: 0x9246feb5c0ffee01", "9246feb5"),
+    "gpu_uuid": ("GPU-5f3c1a2b-1111-2222-3333-444455556666", "5f3c1a2b"),
+    "mac": ("link/ether 3c:7c:3f:1e:aa:0b brd", "3c:7c:3f"),
+    "mac_windows": ("Physical Address: 3C-7C-3F-1E-AA-0C", "3C-7C-3F"),
+    "mail": ("Author: a.turing@example.com", "turing"),
+    "key": ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----", "b3BlbnNz"),
+}
+PLANTED = "\n".join(text for text, _ in SECRETS.values())
+
+
+def png(text: str = "") -> bytes:
+    """A picture of one pixel, with a text written into it."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
+    note = chunk(b"tEXt", b"Author\0" + text.encode()) if text else b""
+    return redaction.PNG_HEAD + head + note + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
+
+
+def planted(folder: Path) -> Path:
+    """A run folder with every secret in every kind of file."""
+    run = folder / "gfx1031"
+    shutil.copytree(RUN, run)
+    for name in ("figures", "logs", "traces", "pages"):
+        (run / name).mkdir()
+    birth = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    birth["variables"] = {"HF_TOKEN": "plain-looking", "MIOPEN_LOG": PLANTED, PLANTED: 1, "api_key": "k3y-of-mine"}
+    birth["snapshot"]["tools"] = {"rocm-smi": {"parsed": {"serial_number": "MXQ81302KJ", "uuid": "0x9246feb5c0ffee01"}}}
+    (run / "run.json").write_text(json.dumps(birth), encoding="utf-8")  # letters as \u escapes
+    with (run / "records" / "processes.jsonl").open("w", encoding="utf-8") as file:
+        file.write(
+            json.dumps({"stderr": PLANTED}) + "\n" + json.dumps({"a": PLANTED})[:-1] + "\n"
+        )  # the last one is cut
+    (run / "summary.md").write_text(PLANTED, encoding="utf-8")
+    (run / "index.html").write_text(
+        f"<p>{PLANTED}</p><img src='data:image/png;base64,{base64.b64encode(png(PLANTED)).decode()}'>", encoding="utf-8"
+    )
+    (run / "pages" / "03.html").write_text(PLANTED, encoding="utf-8")
+    (run / "logs" / "03.log").write_bytes(PLANTED.encode("utf-16"))
+    (run / "logs" / "04.log").write_bytes(PLANTED.encode("gbk"))
+    (run / "figures" / "03-speed.png").write_bytes(png(PLANTED))
+    path = run / "notebooks" / "03_generation.ipynb"
+    book = json.loads(path.read_text(encoding="utf-8"))
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": PLANTED.splitlines(keepends=True)},
+        {"output_type": "display_data", "metadata": {"who": PLANTED}, "data": {
+            "image/png": base64.encodebytes(png(PLANTED)).decode(), "text/html": PLANTED}},
+    ]  # fmt: skip
+    book["cells"] += [{"cell_type": "code", "id": "x", "metadata": {}, "source": PLANTED, "outputs": outputs,
+                       "execution_count": 1}]  # fmt: skip
+    path.write_text(json.dumps(book), encoding="utf-8")
+    trace = {
+        "schemaVersion": 1,
+        "host_name": "winterbox-17",
+        "environ": {"SECRET_OF_THE_RECORDER": "from-the-environment"},
+        "traceName": r"C:\Users\Max Mustermann\trace.json",
+        "traceEvents": [
+            {"ph": "M", "name": "process_environment", "args": {"env": {"EDITOR": "from-the-environment"}}},
+            {"ph": "X", "name": "aten::mm", "ts": 1, "dur": 2, "args": {"Call stack": PLANTED}},
+        ],
+    }
+    (run / "traces" / "step.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    (run / "traces" / "other.json").write_text(json.dumps(trace), encoding="utf-8")
+    return run
+
+
+def content(path: Path) -> dict[str, bytes]:
+    """Every file of a zip, traces unpacked, pictures out of base64."""
+    with zipfile.ZipFile(path) as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
+    for name in [one for one in found if one.endswith(".gz")]:
+        found[name] = gzip.decompress(found[name])
+    for name, data in list(found.items()):
+        for n, part in enumerate(data.replace(b"\\n", b"").split(b"iVBORw0KGgo")[1:]):
+            end = next((i for i, c in enumerate(part) if not (chr(c).isalnum() or chr(c) in "+/=")), len(part))
+            raw = b"iVBORw0KGgo" + part[:end]
+            found[f"{name}#{n}"] = base64.b64decode(raw[: len(raw) // 4 * 4])
+    return found
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory):
+    run = planted(tmp_path_factory.mktemp("a run 跑"))
+    path, manifest = bundle.make(run)
+    return run, path, manifest
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_no_planted_secret_is_in_any_file(bundled, name):
+    _, path, _ = bundled
+    secret = SECRETS[name][1]
+    forms = {secret, secret.encode("unicode_escape").decode(), json.dumps(secret)[1:-1]}
+    for file, data in content(path).items():
+        for form in forms:
+            for encoding in ("utf-8", "utf-16-le", "gbk"):
+                assert form.encode(encoding) not in data, f"{name} in {file}"
+
+
+def test_the_values_of_private_keys_and_the_environment_of_a_trace_are_gone(bundled):
+    every = b"\n".join(content(bundled[1]).values())
+    for word in (b"plain-looking", b"k3y-of-mine", b"from-the-environment", b"MXQ81302KJ", b"9246feb5"):
+        assert word not in every
+
+
+def test_what_is_not_private_stays(bundled):
+    found = content(bundled[1])
+    assert {"run.json", "summary.md", "index.html", "logs/03.log", "figures/03-speed.png", "pages/03.html",
+            "records/generation.jsonl", "notebooks/03_generation.ipynb", "traces/step.json.gz",
+            "traces/other.json.gz", "bundle.json"} <= set(found)  # fmt: skip
+    assert b"aten::mm" in found["traces/step.json.gz"] and b"RX 6700 XT" in found["run.json"]
+    assert json.loads(found["notebooks/03_generation.ipynb"])["nbformat"] == 4
+    assert "读".encode() not in found["logs/03.log"] and found["logs/03.log"].decode("utf-8")
+    pictures = [data for name, data in found.items() if "#" in name or name.endswith(".png")]
+    assert len(pictures) >= 3 and all(one.startswith(redaction.PNG_HEAD) and b"IEND" in one for one in pictures)
+
+
+def test_a_bundle_is_small_sorted_without_times_and_the_same_twice(bundled, tmp_path):
+    run, path, _ = bundled
+    assert path.name == "gfx1031.zip" and path.stat().st_size < bundle.LIMIT_BYTES
+    again, _ = bundle.make(run, tmp_path / "again.zip")
+    assert again.read_bytes() == path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        names = [one.filename for one in archive.infolist()]
+        assert names == sorted(names) and {one.date_time for one in archive.infolist()} == {bundle.FIXED_TIME}
+
+
+def test_a_bundle_opens_again(bundled, capsys):
+    run, path, _ = bundled
+    found = readers.answer(path)
+    assert (found["kind"], found["schema"]) == ("bundle", "rocmlab-birth-1") and found["numbers"]["records"] > 0
+    assert "gfx1031.zip" in found["sentence"]
+    one, other = sides.load(path), sides.load(run)
+    assert one.items == other.items and one.machine == other.machine
+    assert cli.main(["compare", str(run), str(path)]) == 0
+    assert "Nothing that was recorded differs" in capsys.readouterr().out or one.items == []
+    assert cli.main(["read", str(path)]) == 0
+
+
+def test_what_does_not_fit_is_left_out_and_named(tmp_path, monkeypatch):
+    run = planted(tmp_path)
+    noise = bytes(range(256)) * 40
+    (run / "figures" / "03-big.png").write_bytes(png() if False else _noisy(noise))
+    (run / "figures" / "04-cut.png").write_bytes(png()[:-10])
+    (run / "traces" / "cut.json.gz").write_bytes(b"\x1f\x8b not gzip")
+    monkeypatch.setattr(bundle, "LIMIT_BYTES", 240_000)
+    path, manifest = bundle.make(run)
+    assert path.stat().st_size < 240_000 and "records/generation.jsonl" in manifest["files"]
+    assert manifest["left_out"]["figures/03-big.png"].startswith("no room")
+    assert "cannot be read" in manifest["left_out"]["figures/04-cut.png"]
+    assert "cannot be read" in manifest["left_out"]["traces/cut.json.gz"]
+
+
+def _noisy(seed: bytes) -> bytes:
+    """A picture whose data cannot be packed."""
+    import hashlib
+
+    data = b"".join(hashlib.sha256(seed + str(n).encode()).digest() for n in range(4000))
+    chunk = struct.pack(">I", len(data)) + b"IDAT" + data + struct.pack(">I", zlib.crc32(b"IDAT" + data))
+    whole = png()
+    return whole[:33] + chunk + whole[33:]
+
+
+def test_a_link_in_a_run_folder_is_not_followed(tmp_path):
+    run = planted(tmp_path)
+    secret = tmp_path / "secret.log"
+    secret.write_text("outside", encoding="utf-8")
+    try:
+        (run / "logs" / "05.log").symlink_to(secret)
+    except OSError:
+        pytest.skip("this system lets nobody make links")
+    _, manifest = bundle.make(run)
+    assert "logs/05.log" not in manifest["files"]
+
+
+def test_only_a_run_folder_is_bundled(tmp_path, capsys):
+    assert cli.main(["bundle", str(tmp_path)]) == 2 and "not a run folder" in capsys.readouterr().err
+    run = planted(tmp_path)
+    assert cli.main(["bundle", str(run), "--out", str(tmp_path / "out.zip")]) == 0
+    assert "out.zip" in capsys.readouterr().out
+    assert cli.main(["bundle", str(run), "--out", str(tmp_path / "no" / "such.zip")]) == 2
+
+
+# ---- zips that are not opened
+
+
+def zip_of(path: Path, files: dict, **changes) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, bundle.FIXED_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = changes.get(name, stat.S_IFREG | 0o644) << 16
+            archive.writestr(entry, data)
+    return path
+
+
+def good(bundled) -> dict[str, bytes]:
+    with zipfile.ZipFile(bundled[1]) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def refused(path: Path, capsys) -> str:
+    """The reason; `read` and `compare` both end with 2, without a traceback."""
+    with pytest.raises(bundle.BundleError) as error, bundle.opened(path):
+        pass
+    for verb in (["read", str(path)], ["compare", str(path), str(path)]):
+        assert cli.main(verb) == 2
+        said = "".join(capsys.readouterr())
+        assert str(error.value) in said and "Traceback" not in said
+    found = readers.answer(path)
+    assert (found["kind"], found["verdict"]) == ("unknown", "BUNDLE_REFUSED")
+    assert error.value.why["zh"] in readers.answer(path, "zh")["sentence"]
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.jsonl", "records/../../evil.jsonl", "/etc/passwd", "C:/evil.json", "records\\..\\evil.jsonl",
+             "records/a/b.jsonl", "evil.exe", "records/.hidden", "notebooks/x.py", "run.json/x", "records/a:b.jsonl"],
+)  # fmt: skip
+def test_names_that_no_bundle_has(bundled, tmp_path, capsys, name):
+    path = zip_of(tmp_path / "x.zip", {**good(bundled), "records/PLACE": b"x"})
+    data = path.read_bytes()
+    place = b"records/PLACE"
+    stand_in = name.encode().ljust(len(place), b"_") if len(name) <= len(place) else None
+    if stand_in is not None and len(name) == len(place):
+        path.write_bytes(data.replace(place, stand_in))
+    else:
+        path = zip_of(tmp_path / "y.zip", {**good(bundled), name: b"x"})
+    said = refused(path, capsys)
+    assert "a name that no bundle has" in said or ".hidden" in name
+    assert not (tmp_path / "evil.jsonl").exists() and not (tmp_path.parent / "evil.jsonl").exists()
+
+
+def test_links_and_devices_in_a_zip(bundled, tmp_path, capsys):
+    for kind in (stat.S_IFLNK, stat.S_IFCHR, stat.S_IFDIR):
+        path = zip_of(tmp_path / f"{kind}.zip", good(bundled), **{"summary.md": kind | 0o777})
+        assert "not a plain file" in refused(path, capsys)
+
+
+def test_a_bomb_is_not_unpacked(bundled, tmp_path, capsys, monkeypatch):
+    files = {**good(bundled), "logs/bomb.log": bytes(3_000_000)}
+    monkeypatch.setattr(bundle, "UNPACKED_BYTES", 2_000_000)
+    path = zip_of(tmp_path / "bomb.zip", files)
+    assert path.stat().st_size < 200_000 and "would unpack to more than 2 MB" in refused(path, capsys)
+    data = bytearray(path.read_bytes())
+    size = struct.pack("<I", 3_000_000)
+    path.write_bytes(bytes(data).replace(size, struct.pack("<I", 10)))  # the zip lies about the size
+    refused(path, capsys)
+
+
+def test_too_many_files(bundled, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bundle, "MOST_FILES", 5)
+    assert "more than 5 files" in refused(bundled[1], capsys)
+
+
+def test_a_foreign_zip(bundled, tmp_path, capsys):
+    assert "no bundle.json" in refused(zip_of(tmp_path / "a.zip", {"word/document.xml": b"<x/>"}), capsys)
+    assert "no run.json" in refused(zip_of(tmp_path / "b.zip", {"bundle.json": b"{}"}), capsys)
+    other = zip_of(tmp_path / "c.zip", {**good(bundled), "bundle.json": b'{"schema": "other"}'})
+    assert "rocmlab-bundle-1" in refused(other, capsys)
+    empty = zip_of(tmp_path / "d.zip", {})
+    assert "no bundle.json" in refused(empty, capsys)
+
+
+@pytest.mark.parametrize("cut", [10, 1000, -1, -30])
+def test_a_damaged_zip(bundled, tmp_path, capsys, cut):
+    path = tmp_path / "cut.zip"
+    path.write_bytes(bundled[1].read_bytes()[:cut])
+    refused(path, capsys)
+
+
+def test_flipped_bytes_never_raise_anything_else(bundled, tmp_path):
+    data = bundled[1].read_bytes()
+    for place in range(0, len(data), max(1, len(data) // 150)):
+        path = tmp_path / "flipped.zip"
+        path.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        assert readers.answer(path)["kind"] in ("unknown", "bundle")
+
+
+def test_a_changed_file_is_noticed(bundled, tmp_path, capsys):
+    changed = {**good(bundled), "summary.md": b"better numbers"}
+    assert "summary.md is not as it was packed" in refused(zip_of(tmp_path / "a.zip", changed), capsys)
+    fewer = {name: data for name, data in good(bundled).items() if name != "summary.md"}
+    assert "summary.md is missing" in refused(zip_of(tmp_path / "b.zip", fewer), capsys)
+    more = {**good(bundled), "logs/99.log": b"x"}
+    assert "logs/99.log is not as" in refused(zip_of(tmp_path / "c.zip", more), capsys)
+
+
+def test_a_locked_zip(bundled, tmp_path, capsys):
+    path = zip_of(tmp_path / "locked.zip", good(bundled))
+    data = bytearray(path.read_bytes())
+    for head, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = data.find(head)
+        while place >= 0:
+            data[place + at] |= 1
+            place = data.find(head, place + 1)
+    path.write_bytes(bytes(data))
+    assert "encrypted" in refused(path, capsys)
+
+
+# ---- what redact() leaves alone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0000:03:00.0", "2026-12-01T10:22:40+00:00", "tokens: 256, token_ids [1, 2], pad_token: <|endoftext|>",
+        "q@k.transpose(-2, -1)", "Uuid: CPU-XX", "Serial: none", "a secret of speed", "AMD_SERIALIZE_KERNEL=3",
+        "GPU-bound", "torch 2.9.1+rocm7.11.0a20260115", "sha256 9f04e2822aa3", "1.2.3.4", "bearer of news",
+        "stop_rule: end token off", "aten::mm", "decode_tok_s=30.3", "https://github.com/ROCm/ROCm",
+    ],
+)  # fmt: skip
+def test_redaction_leaves_what_is_not_private(text):
+    assert results.redact(text) == text

@@ -92,12 +92,12 @@ def twin_share(found: dict[str, Quantity], facts: dict[str, Any]) -> float | Non
 
 
 def checks(account: dict[str, Any], rows: list[dict[str, Any]], facts: dict[str, Any]) -> list[Check]:
-    """Return every check of an account; on a CPU those about launches and queues are left out."""
+    """Return every check of an account; on a CPU those about launches, queues and further ways are left out."""
     found = account["quantities"]
-    made = [residual(account), firm(found, facts), one_way(found, facts)]
+    made = [residual(account), firm(found, facts)]
     if facts["cpu"]:
         return [*made, operators(facts)]
-    made += [queue(rows), twin(found, facts), agree(found, facts), enqueue(found)]
+    made += [one_way(found), queue(rows), twin(found, facts), agree(found, facts), enqueue(found)]
     return [*made, below_torch(account, facts)]
 
 
@@ -138,7 +138,7 @@ def firm(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
     return check("firm", len(said) == 1, numbers, **spans)
 
 
-def one_way(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
+def one_way(found: dict[str, Quantity]) -> Check:
     """Device time that only one way gave has nothing to be compared with."""
     ways = [name for name in (*KINDS, "D_ops", "D_batch") if known(found.get(name))]
     passed = None if not ways else len(ways) > 1

@@ -49,8 +49,12 @@ def capture(work: Callable[[], Any], reset: Callable[[], None] = lambda: None) -
         graph = torch.cuda.CUDAGraph(keep_graph=True)  # lets the nodes be counted
     except TypeError:
         graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = work()
+    try:
+        with torch.cuda.graph(graph):
+            out = work()
+    except BaseException:
+        torch.cuda.set_stream(torch.cuda.default_stream())  # a capture that fails leaves its own one current
+        raise
     return Captured(graph, reset, out)
 
 

@@ -341,7 +341,7 @@ def test_on_a_cpu_the_sum_of_operators_binds_and_nothing_is_zero_by_construction
     assert account["residual_pct"] == pytest.approx(7.7, abs=0.3)
     assert account["hidden_ms"] == 0.0 and account["launches"] is None
     assert lane(account, "device")["memory_floor"] == pytest.approx(8.68, abs=0.01)
-    assert {one["name"] for one in account["checks"]} == {"residual", "firm", "one_way", "operators"}
+    assert {one["name"] for one in account["checks"]} == {"residual", "firm", "operators"}
     assert "OPERATORS_NOT_TIMED" in codes(account)
     host = [row["ms"] for row in [*account["host_lane"], account["residual"]] if row["ms"] is not None]
     assert sum(host) == pytest.approx(55.8, abs=0.1)

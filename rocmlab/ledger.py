@@ -4,7 +4,8 @@
 holds and calls it. The lanes overlap, so they are never added together. Times are ms a token.
 
 An account is {subject, quantities, device_ms, device_by, regime, binding, host_lane, device_lane, residual,
-residual_pct, hidden_ms, launches, checks}. A quantity is {ms, low, high, n, grade, method, valid, reason}: median and
+residual_pct, hidden_ms, launches, others_cpu_pct, checks}.
+A quantity is {ms, low, high, n, grade, method, valid, reason}: median and
 95% interval (the range below six samples), grade A device trace, B events, C log counts, D wall clock. A row of a lane
 is {name, ms, low, high, grade, how}; `ms` is None where it could not be measured, and `how` then says why.
 """
@@ -65,6 +66,9 @@ def build(
     facts |= {"floor_ms": bytes_a_token / ceiling_gb_s / 1e6 if bytes_a_token and ceiling_gb_s else None}
     facts |= {"missing": (shape_sum or {}).get("missing") or [], "upper": (shape_sum or {}).get("host_may_bind") or []}
     facts |= {"launch_cost": launch_cost or [], "used": used}
+    facts["twin_share"] = ledger_checks.twin_share(found, used)
+    if (facts["twin_share"] or 0) > ledger_checks.TWIN_SHARE and not facts["cpu"]:
+        found["H"] |= {"valid": False, "reason": words.both("ledger_twin_heavy")}
     regime = ledger_checks.regime(found, facts)
     lanes = ledger_lanes.lanes(found, facts, regime)
     step, device = found.get("T"), found[used] if used else None
@@ -79,6 +83,7 @@ def build(
         "residual_pct": _share(lanes["residual"]["ms"], step),
         "hidden_ms": _hidden(found.get("H"), device, step, regime, facts["cpu"]),
         "launches": count,
+        "others_cpu_pct": next((row["others_cpu_pct"] for row in step_rows if row.get("others_cpu_pct")), None),
     }
     return account | {"checks": ledger_checks.checks(account, step_rows, facts)}
 
@@ -93,7 +98,7 @@ def _hidden(
     """Return how many ms of the lane that does not bind lie behind the other: 0 on a CPU, where nothing overlaps."""
     if cpu:
         return 0.0
-    if not host or not device or not step or regime == "undecided":
+    if not known(step) or not known(device) or not known(host) or regime == "undecided":
         return None
     if regime == "host_bound":
         return device["ms"]

@@ -37,7 +37,7 @@ def regime(found: dict[str, Quantity], facts: dict[str, Any]) -> str:
     upper = facts["used"] == "D_ops" and facts["upper"]  # of an upper bound only smallness says something
     if all(share >= DEVICE for share in shares) and not upper:
         return "device_bound"
-    if not known(host) or twin_share(found, facts) is None or (twin_share(found, facts) or 0) > TWIN_SHARE:
+    if not known(host) or facts["twin_share"] is None:  # a twin with too much device time of its own is not known
         return "undecided"
     said = _one([rule(h, d) for h in share_ends("H", found, facts) for d in shares])
     return "undecided" if upper and said != "host_bound" else said
@@ -77,13 +77,13 @@ def share_ends(name: str, found: dict[str, Quantity], facts: dict[str, Any]) -> 
     return [found[name][key] / found["T"]["ms"] for key in ("low", "ms", "high")]
 
 
-def twin_share(found: dict[str, Quantity], facts: dict[str, Any]) -> float | None:
+def twin_share(found: dict[str, Quantity], used: str | None) -> float | None:
     """Return the largest share of the twin's step that its device time may take; None where nothing bounds it.
 
     Measured by replaying the twin, else bounded by the model's own device time: the twin has the same kernels with
     less to do.
     """
-    host, own, device = found.get("H"), found.get("H_graph"), found.get(facts["used"] or "")
+    host, own, device = found.get("H"), found.get("H_graph"), found.get(used or "")
     bounds = [one["ms"] for one in (own, device) if known(one) and one is not None]
     return min(bounds) / host["ms"] if bounds and known(host) and host else None
 
@@ -97,7 +97,7 @@ def checks(account: dict[str, Any], rows: list[dict[str, Any]], facts: dict[str,
     made = [residual(account), firm(found, facts)]
     if facts["cpu"]:
         return [*made, operators(facts)]
-    made += [one_way(found), queue(rows), twin(found, facts), agree(found, facts), enqueue(found)]
+    made += [one_way(found), queue(rows), twin(facts), agree(found, facts), enqueue(found)]
     return [*made, below_torch(account, facts)]
 
 
@@ -167,9 +167,9 @@ def queue(rows: list[dict[str, Any]]) -> Check:
     return check("queue", passed, numbers, **said, layers=numbers["layers"])
 
 
-def twin(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
+def twin(facts: dict[str, Any]) -> Check:
     """The twin stands for the host only if its own device time is at most half its step."""
-    share = twin_share(found, facts)
+    share = facts["twin_share"]
     passed = None if share is None else share <= TWIN_SHARE
     return check(
         "twin", passed, {"twin_device_share": share}, pct=number(100 * share if share is not None else None, "%")

@@ -66,7 +66,8 @@ def host_lane(found: dict[str, Quantity], facts: dict[str, Any]) -> list[Row]:
     inside = facts["parts"]
     if not known(host):
         names = ("launch", "python_dispatch", "sampling", "readback", "wait")
-        return [row(name, "ledger_no_twin") for name in names] + [_tokeniser(found)]
+        said = "ledger_twin_heavy" if host and host.get("ms") is not None else "ledger_no_twin"
+        return [row(name, said) for name in names] + [_tokeniser(found)]
     if "H" not in inside:  # a step without stamps inside: sampling and read-back stay in the first two rows
         rows = _launch_and_python(host, alone)
         rows += [row("sampling", "ledger_not_stamped"), row("readback", "ledger_not_stamped")]
@@ -152,7 +153,7 @@ def device_lane(found: dict[str, Quantity], facts: dict[str, Any], regime: str) 
         return [*rows, row("idle", "ledger_no_step")]
     if regime != "device_bound":
         return [*rows, row("idle", "ledger_idle", minus(step, used, least=0.0))]
-    inside = facts["parts"].get("H")
+    inside = facts["parts"].get("H") if known(found.get("H")) else None
     if not inside:
         return [*rows, row("idle", "ledger_not_stamped")]
     both = {key: inside["choose"][key] + inside["read"][key] for key in ("ms", "low", "high")}

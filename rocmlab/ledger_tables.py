@@ -31,7 +31,7 @@ def tables(account: dict[str, Any]) -> list[Table]:
 
 
 def quantities(account: dict[str, Any]) -> pd.DataFrame:
-    """Return one line a quantity: value with its ends, n, grade, whether it counts, and what is to be known about it."""
+    """Return one line a quantity: value with its ends, n, grade, whether it counts, and what to know about it."""
     lines = []
     for name in SHOWN:
         one = account["quantities"].get(name)

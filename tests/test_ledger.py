@@ -170,6 +170,8 @@ def test_a_twin_with_much_device_time_does_not_stand_for_the_host():
     assert account["regime"] == "undecided" and check(account, "twin")["passed"] is False
     assert codes(account)[0] in ("UNDECIDED", "HOST_AND_DEVICE_NOT_APART")
     assert "cannot be told apart" in findings.say(ledger_judges.judge_regime(account))["sentence"]
+    assert not account["quantities"]["H"]["valid"] and account["hidden_ms"] is None
+    assert {lane(account, "host")[name] for name in ("launch", "python_dispatch", "wait")} == {None}
 
 
 def test_device_bound_needs_no_twin_but_says_what_it_cannot_tell():
@@ -403,6 +405,12 @@ def test_the_residual_stands_in_the_lane_that_binds():
 def test_grades_of_a_difference_are_those_of_its_worst_part():
     a, b = ({"ms": ms, "low": ms - 1, "high": ms + 1, "grade": grade} for ms, grade in ((10, "A"), (4, "C")))
     assert ledger_lanes.minus(a, b) == {"ms": 6, "low": 4, "high": 8, "grade": "C"}
+
+
+@pytest.mark.parametrize(("others", "said"), [(0.4, False), (5.0, False), (40.0, True), (None, False)])
+def test_other_programs_on_the_processor_are_said(others, said):
+    rows = [*steprows.h200(), line("conditions", others_cpu_pct=others)]
+    assert ("OTHER_WORK" in codes(build(rows))) is said
 
 
 # ---- from a run folder

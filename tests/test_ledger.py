@@ -6,7 +6,7 @@ import pytest
 import steprows
 from steprows import line, step
 
-from rocmlab import findings, ledger, ledger_judges, ledger_lanes, ledger_tables, results
+from rocmlab import findings, ledger, ledger_judges, ledger_lanes, ledger_quantities, ledger_tables, results
 
 FLOOR = {"ceiling_gb_s": 4000.0, "bytes_a_token": 1.192e9}
 COST = [{"what": "empty_kernel", "layer": "driver", "samples_us": [2.2] * 6}]
@@ -97,14 +97,14 @@ def test_without_two_depths_that_count_there_is_no_reading(depths):
 def test_a_queue_that_holds_the_step_is_read_directly():
     (row,) = steprows.queue({14: 2.8})
     row |= {"layers": 14, "of_layers": 14}
-    assert ledger.queue([row])["ms"] == pytest.approx(2.8, rel=0.01)
-    assert ledger.queue([row])["reason"] is None
+    assert ledger_quantities.queue([row])["ms"] == pytest.approx(2.8, rel=0.01)
+    assert ledger_quantities.queue([row])["reason"] is None
 
 
 @pytest.mark.parametrize(("filled", "counts"), [(29.0, True), (30.0, False), (60.0, False)])
 def test_half_the_spin_is_the_limit(filled, counts):
-    assert ledger.queue_counts({"enqueue_ms": [filled] * 3, "spin_ms": 60.0}) is counts
-    assert ledger.queue_counts({"spin_ms": 60.0}) is False
+    assert ledger_quantities.queue_counts({"enqueue_ms": [filled] * 3, "spin_ms": 60.0}) is counts
+    assert ledger_quantities.queue_counts({"spin_ms": 60.0}) is False
 
 
 # ---- device-bound, mixed, undecided
@@ -251,11 +251,11 @@ def test_a_sum_of_operators_above_the_replay_splits_no_lane():
 
 def test_batches_carry_back_to_one_row_only_where_the_step_has_risen():
     flat = [(1, 21.0), (2, 21.1), (8, 19.9), (32, 20.5), (128, 20.9)]
-    assert ledger.by_batches(flat) is None
+    assert ledger_quantities.by_batches(flat) is None
     risen = [(1, 19.0), (8, 19.0), (128, 27.0), (256, 52.6), (512, 103.8)]  # 1.4 + 0.2 a row
-    found = ledger.by_batches(risen)
+    found = ledger_quantities.by_batches(risen)
     assert found["ms"] == pytest.approx(1.6) and found["valid"]
-    assert ledger.by_batches(risen[1:]) is None
+    assert ledger_quantities.by_batches(risen[1:]) is None
     rows = [row for row in steprows.h200(D_graph=None, D_busy=None) if row["quantity"] != "D_queue"]
     account = build(rows, batches=risen)
     assert (account["device_by"], account["regime"]) == ("batches", "host_bound")

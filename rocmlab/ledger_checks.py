@@ -101,9 +101,9 @@ def checks(account: dict[str, Any], rows: list[dict[str, Any]], facts: dict[str,
     return [*made, below_torch(account, facts)]
 
 
-def check(name: str, passed: bool | None, numbers: dict[str, Any], **said: Any) -> Check:
-    """Return one check; its words are `ledger_check_<name>_<yes, no or open>`."""
-    state = {True: "yes", False: "no", None: "open"}[passed]
+def check(name: str, passed: bool | None, numbers: dict[str, Any], state: str = "", **said: Any) -> Check:
+    """Return one check; its words are `ledger_check_<name>_<yes, no or open>`, or those of another state."""
+    state = state or {True: "yes", False: "no", None: "open"}[passed]
     return {
         "name": name,
         "passed": passed,
@@ -114,11 +114,11 @@ def check(name: str, passed: bool | None, numbers: dict[str, Any], **said: Any) 
 
 def residual(account: dict[str, Any]) -> Check:
     """At most a tenth of the step may be unexplained in the lane that binds."""
-    pct = account["residual_pct"]
+    pct, ms = account["residual_pct"], account["residual"]["ms"]
     passed = None if pct is None else abs(pct) <= RESIDUAL_PCT
-    return check(
-        "residual", passed, {"residual_pct": pct}, pct=number(pct, "%"), ms=number(account["residual"]["ms"], "ms")
-    )
+    over = passed is False and pct < 0
+    said = {"pct": number(-pct if over else pct, "%"), "ms": number(-ms if over else ms, "ms")}
+    return check("residual", passed, {"residual_pct": pct}, "over" if over else "", **said)
 
 
 def firm(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:

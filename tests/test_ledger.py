@@ -324,6 +324,14 @@ def test_a_residual_over_a_tenth_is_said_and_spread_over_no_row(host, large):
     assert ("RESIDUAL_LARGE" in codes(account)) is large
 
 
+def test_parts_longer_than_the_step_are_said_as_such():
+    account = build(steprows.h200(H=step("H", 23.0, 0.05, 0.1)))
+    assert account["residual"]["ms"] == pytest.approx(18.9 - 23.15, abs=0.05)
+    (large,) = [one for one in ledger_judges.judge(account) if one["code"] == "RESIDUAL_LARGE"]
+    assert "parts are longer than the step" in findings.say(large)["sentence"]
+    assert "22.5%" in findings.say(large)["sentence"]
+
+
 def test_a_graph_that_computes_something_else_does_not_count():
     wrong = line("D_graph", 1.0, valid=False, reason="its logits differ")
     account = build(steprows.h200(D_graph=wrong))

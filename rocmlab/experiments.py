@@ -13,7 +13,7 @@ import statistics
 import time
 from typing import Any
 
-from rocmlab import ceiling, changes, curves, predictions, results, timing, words, worker
+from rocmlab import ceiling, changes, curves, predictions, results, step_costs, step_lanes, timing, words, worker
 from rocmlab.changes import Change
 from rocmlab.evidence import poisoned
 from rocmlab.isolate import Outcome
@@ -44,8 +44,8 @@ def study(
         run.append(FACTS, facts)
         head = {"schema": SCHEMA, **{name: facts.get(name) for name in HEAD}}
         known = evidence_of(facts, evidence)
-        amounts = predictions.doses(known.lanes if known else None, facts.get("layers") or 0)
-        given = {one.name: predictions.dosed(one, amounts) for one in plan}
+        amounts = step_lanes.doses(known.lanes if known else None, facts.get("layers") or 0)
+        given = {one.name: step_lanes.dosed(one, amounts) for one in plan}
         foretold = {one.name: foretell(one, given[one.name], facts, known) for one in plan}
         run.append(PREDICTIONS, [head | {"name": one.name, "kind": one.kind} | foretold[one.name] for one in plan])
         return _tried(run, keeper, plan, given, foretold, head, facts, deadline)
@@ -147,16 +147,16 @@ def first_visit(rows: list[dict[str, Any]]) -> tuple[float, float] | None:
     return float(table["tpot_first_ms"].median()), float(table["tpot_second_ms"].median())
 
 
-def evidence_of(facts: dict[str, Any], evidence: dict[str, Any]) -> predictions.Known | None:
+def evidence_of(facts: dict[str, Any], evidence: dict[str, Any]) -> step_costs.Known | None:
     """Return what predictions may use, None without a ledger; records of another dtype or device are left out."""
-    found = predictions.lanes(evidence.get("ledger"))
+    found = step_lanes.lanes(evidence.get("ledger"))
     if found is None or "error" in facts:
         return None
     mine = {}
     for table in ("shapes", "attention", "gemm_rate"):
         rows = [row for row in evidence.get(table) or [] if row.get("device") in (None, facts["device"])]
         mine[table] = [row for row in rows if row.get("dtype") in (None, facts["dtype"])]
-    return predictions.Known(
+    return step_costs.Known(
         found,
         facts,
         str((evidence.get("ledger") or {}).get("regime")),

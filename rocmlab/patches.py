@@ -238,14 +238,12 @@ def twin(config: Any, times: int) -> dict[str, Any]:
 
 def shape_facts(model: Any) -> dict[str, Any]:
     """Return what a prediction needs of a model: layers, bytes of weights in all and a layer, bytes of the cache a
-    position, multiply-adds x 2 a token."""
+    position."""
     config = model.config
     layer_bytes = sum(one.numel() * one.element_size() for one in model.model.layers[0].parameters())
-    whole = models.weight_bytes(model)
     return {
         "layers": config.num_hidden_layers,
-        "weight_bytes": whole,
+        "weight_bytes": models.weight_bytes(model),
         "layer_bytes": layer_bytes,
         "kv_bytes_a_position": models.kv_bytes_a_position(model),
-        "flops_a_token": 2 * whole / model.dtype.itemsize,
     }

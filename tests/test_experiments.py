@@ -13,6 +13,8 @@ from rocmlab import (
     predictions,
     remedies,
     results,
+    step_costs,
+    step_lanes,
     words,
     worker,
 )
@@ -58,13 +60,13 @@ FACTS = {
 def h200(**more):
     """The measured H200 of methods.md section 1: the host binds, and a replayed step takes 4.53 ms."""
     found = account(18.9, 18.3, 4.53, "host_bound", graph=4.53, launch=11.4, python=6.9, floor=0.3)
-    return predictions.Known(predictions.lanes(found), FACTS, "host_bound", ceiling_gb_s=4000, **more)
+    return step_costs.Known(step_lanes.lanes(found), FACTS, "host_bound", ceiling_gb_s=4000, **more)
 
 
 def slow_card():
     """The opposite machine: the same model on a card whose memory and kernels bind."""
     found = account(33.0, 10.0, 32.0, "device_bound", graph=32.0, launch=5.0, python=5.0, floor=4.3)
-    return predictions.Known(predictions.lanes(found), FACTS, "device_bound", ceiling_gb_s=280)
+    return step_costs.Known(step_lanes.lanes(found), FACTS, "device_bound", ceiling_gb_s=280)
 
 
 def processor():
@@ -72,7 +74,7 @@ def processor():
     found = account(56.0, 6.4, 50.0, "device_bound", on=CPU, python=6.0)
     facts = FACTS | {"device": CPU, "dtype": "float32", "weight_bytes": 538e6, "threads": 2, "layers": 30}
     product = {"operator": "linear", "phase": "decode", "count": 1, "bytes": 538e6, "samples_ms": [45.0]}
-    return predictions.Known(predictions.lanes(found), facts, "device_bound", shapes=[product], ceiling_gb_s=60)
+    return step_costs.Known(step_lanes.lanes(found), facts, "device_bound", shapes=[product], ceiling_gb_s=60)
 
 
 def ratio(name, known, **given):
@@ -130,18 +132,26 @@ def test_on_a_cpu_the_lanes_add_up():
     assert ratio("batch_2", processor()) == pytest.approx(mended / 56, rel=0.02)
 
 
+def test_what_is_unexplained_on_a_cpu_is_shared_in_proportion():
+    loaded = account(112.0, 6.4, 50.0, "device_bound", on=CPU, python=6.0)  # everything took twice as long
+    found = step_lanes.lanes(loaded)
+    assert found.host == pytest.approx(12.0) and found.device == pytest.approx(100.0)
+    assert step_lanes.lanes(account(56.0, 6.0, None, "undecided", on=CPU)).device == pytest.approx(50.0)
+
+
 def test_without_a_ledger_there_is_no_prediction_but_a_reason():
-    assert predictions.lanes(None) is None
-    assert predictions.lanes(account(18.9, None, None, "undecided")) is None
+    assert step_lanes.lanes(None) is None
+    assert step_lanes.lanes(account(18.9, None, None, "undecided")) is None
+    assert step_lanes.lanes(account(18.9, None, None, "undecided", on=CPU)) is None
     told = predictions.predict(changes.CATALOGUE["graph"], {}, None)
     assert told["predicted_ratio"] is None and told["predicted_ratio_reason"]["zh"]
 
 
 def test_every_prediction_says_why_in_both_languages_and_from_which_numbers():
     for known in (h200(), slow_card(), processor()):
-        amounts = predictions.doses(known.lanes, 28)
+        amounts = step_lanes.doses(known.lanes, 28)
         for change in changes.chosen(["all"]):
-            told = predictions.predict(change, predictions.dosed(change, amounts), known)
+            told = predictions.predict(change, step_lanes.dosed(change, amounts), known)
             if told["predicted_ratio"] is not None:
                 assert told["prediction_why"]["en"] and told["prediction_why"]["zh"]
                 assert told["prediction_from"]["step_ms"] == known.lanes.step
@@ -149,10 +159,10 @@ def test_every_prediction_says_why_in_both_languages_and_from_which_numbers():
 
 
 def test_doses_follow_the_slack():
-    host_bound, device_bound = (predictions.doses(one.lanes, 28) for one in (h200(), slow_card()))
+    host_bound, device_bound = (step_lanes.doses(one.lanes, 28) for one in (h200(), slow_card()))
     assert host_bound["hidden"] * 28 / 1000 < 18.9 - 4.53 < host_bound["shown"] * 28 / 1000
-    assert device_bound["hidden"] > 0 and device_bound["shown"] * 28 / 1000 <= predictions.MOST_DELAY_MS
-    assert predictions.doses(None, 28) == predictions.doses(h200().lanes, 0)
+    assert device_bound["hidden"] > 0 and device_bound["shown"] * 28 / 1000 <= step_lanes.MOST_DELAY_MS
+    assert step_lanes.doses(None, 28) == step_lanes.doses(h200().lanes, 0)
 
 
 def test_a_text_that_repeats_takes_fewer_steps():
@@ -370,6 +380,34 @@ def test_a_remedy_computes_the_same_logits_and_leaves_no_trace(subject, name, gi
         assert torch.allclose(seen, wanted, atol=1e-5) and torch.equal(seen, again)
         assert wanted.std() > 0.01  # logits that are all alike would agree with anything
         assert torch.equal(arms.eager(subject).force(tokens), wanted)
+
+
+@pytest.mark.parametrize("name", ["static", "lean"])
+def test_a_step_for_a_graph_feeds_itself_and_starts_again(subject, name, monkeypatch):
+    import torch
+
+    from rocmlab import arms, decode, fixed_arms
+
+    def by_hand(step, rewind):  # stands for capture and replay: a warm step, back to the start, then the same step
+        step()
+        rewind()
+        return step
+
+    monkeypatch.setattr(fixed_arms, "_captured", by_hand)
+    with torch.inference_mode():
+        usual = arms.eager(subject)
+        arm = arms.make(subject, name, {"graph": True})
+        text = decode.write(subject.model, CPU, arms.prompts(subject), 12)["token_ids"][0]
+        cells = {name: cell.cell_contents for name, cell in zip(*_closure(arm.run), strict=True)}
+        for _ in range(2):
+            arm.run(11)
+            assert cells["written"][0, :11].tolist() == text[1:]  # the first token is prefill's
+            arm.rewind(11)
+        assert torch.allclose(arm.force([5, 6]), usual.force([5, 6]), atol=1e-5)
+
+
+def _closure(function):
+    return function.__code__.co_freevars, function.__closure__
 
 
 def test_depth_is_cut_and_comes_back(subject):

@@ -197,7 +197,7 @@ def bars(ranked: list[dict[str, Any]]) -> pd.DataFrame:
     """Return two bars a remedy: with it, and the same loop as it is, measured beside it."""
     found = []
     for one in ranked[:SHOWN]:
-        for arm, key in (("changed", "decode_tok_s"), ("as it is", "usual_tok_s")):
+        for arm, key in (("changed", "decode_tok_s"), ("as-is", "usual_tok_s")):
             found.append({"remedy": _name(one["name"]), "arm": arm, "decode_tok_s": one[key]})
     return pd.DataFrame(found)
 

@@ -16,6 +16,7 @@ from typing import Any
 from rocmlab import decode, timing
 
 REPLAYS = 8  # a sample: as many positions are free in the cache
+ALIGNED = 16  # positions: fused attention pads a mask of another length at every call
 WARM = 3  # runs before a capture, as torch asks for, on a stream of their own
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}  # of the largest logit: another order of sums
 GET_NODES = {  # the driver or runtime that holds the graph, by build
@@ -49,8 +50,12 @@ def capture(work: Callable[[], Any], reset: Callable[[], None] = lambda: None) -
         graph = torch.cuda.CUDAGraph(keep_graph=True)  # lets the nodes be counted
     except TypeError:
         graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = work()
+    try:
+        with torch.cuda.graph(graph):
+            out = work()
+    except BaseException:
+        torch.cuda.set_stream(torch.cuda.default_stream())  # a capture that fails leaves its own one current
+        raise
     return Captured(graph, reset, out)
 
 
@@ -67,7 +72,7 @@ def static(model: Any, device: str, context: int) -> Static:
     import torch
     from transformers import StaticCache
 
-    room = context + REPLAYS + WARM + 1
+    room = -(-(context + REPLAYS + WARM + 1) // ALIGNED) * ALIGNED
     names = inspect.signature(model.forward).parameters
     cache = StaticCache(config=model.config, max_cache_len=room)
     past = {"cache" if "cache" in names else "past_key_values": cache, "use_cache": True}

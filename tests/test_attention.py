@@ -11,6 +11,7 @@ import torch
 
 from rocmlab import (
     attention,
+    attention_frames,
     attention_inputs,
     attention_judges,
     attention_known,
@@ -443,6 +444,30 @@ def test_a_back_end_that_ends_the_process_is_a_row_and_the_others_go_on(tmp_path
     assert [one["status"] for one in ended] == ["CRASH", "OK"] and asked == [[], [["flash", "decode"]]]
     lost = next(row for row in run.rows("attention") if row.get("status") == "CRASH")
     assert (lost["what"], lost["backend"], lost["error"]) == ("case", "flash", "ended by SIGSEGV")
+
+
+def test_a_capture_that_ends_the_process_is_no_fault_of_the_path(tmp_path, monkeypatch):
+    run, asked = results.start("09", str(tmp_path)), []
+
+    def child(target, given, **_):
+        asked.append((list(given["excluded"]), given["graphs"]))
+        run.append("attention", {"what": "capturing" if given["graphs"] else "shape", "backend": "default"})
+        return isolate.Outcome("CRASH" if given["graphs"] else "OK", "", 0, 1.0, None, None, "", "")
+
+    monkeypatch.setattr(isolate, "call", child)
+    attention.study(run, "m", {"device": "cuda:0"}, lengths=[64], switch=(None, ""), limit_s=9, samples=6, visits=2)
+    assert asked == [([], True), ([], False)]
+    assert not [row for row in run.rows("attention") if row.get("what") == "case"]
+
+
+def test_events_that_only_see_the_host_are_no_device_time():
+    rows = [row | {"method": "events"} for row in study()]
+    for row in rows:
+        if row["status"] == "OK" and row["backend"] == "math":
+            row["host_samples_ms"] = row["samples_ms"]
+    table = attention_frames.times_table(rows).set_index(["phase", "backend"])
+    assert table.loc[("decode", "math")]["attention_device_ms"].isna().all()
+    assert table.loc[("decode", "flash")]["attention_device_ms"].notna().all()
 
 
 # ---- section and contract

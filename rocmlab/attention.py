@@ -86,6 +86,13 @@ def _process(
     return ended
 
 
+def summary(rows: list[dict[str, Any]], **known: Any) -> dict[str, Any]:
+    """Return what the rows say for other notebooks: see attention_tables.summary (pure)."""
+    from rocmlab import attention_tables  # with pandas behind it, which the measuring process does without
+
+    return attention_tables.summary(rows, **known)
+
+
 def unfinished(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the row of what was being tried or captured when the process ended; None where nothing was."""
     last = rows[-1] if rows else {}

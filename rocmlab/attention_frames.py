@@ -70,8 +70,8 @@ def why(row: Row) -> str:
 
 def cost_table(lines: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the costs by phase and length, for people."""
-    names = ["phase", "length_tokens", "default", "default_ms", "math_ms", "fused", "fused_ms", "gap_ms", "gap_ms_low",
-             "gap_ms_high", "whole_ms", "share_pct", "whole_ms_reason", "share_pct_reason"]  # fmt: skip
+    names = ["phase", "length_tokens", "default", "math_ms", "fused", "gap_ms", "gap_ms_low", "gap_ms_high", "whole_ms",
+             "share_pct", "whole_ms_reason", "share_pct_reason"]  # fmt: skip
     frame = pd.DataFrame([{name: line.get(name) for name in names} for line in lines], columns=names)
     return frame.assign(fused=frame["fused"].map(lambda one: one or "-"))
 

@@ -20,9 +20,9 @@ import psutil
 
 from rocmlab import bundled, isolate, llama_bench
 from rocmlab.results import Run
-from rocmlab.yardstick_judges import judge, table
+from rocmlab.yardstick_judges import LABELS, judge, table
 
-__all__ = ["judge", "study", "table"]
+__all__ = ["LABELS", "judge", "study", "table"]
 
 TABLE = "yardstick"
 PROMPT, TOKENS, REPEATS = 128, 32, 6

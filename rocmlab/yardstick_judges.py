@@ -144,3 +144,10 @@ def table(rows: list[Row]) -> pd.DataFrame:
         why = row.get("reason") or words.both("yardstick_untold")
         lines.append(line | {f"{key}_reason": why for key, value in list(line.items()) if value is None})
     return pd.DataFrame(lines, dtype=object)
+
+
+OWN = ("backend", "device", "threads", "prefill_tok_s", "decode_tok_s")
+LABELS = (
+    {name: words.both(f"column_yardstick_{name}") for name in OWN}
+    | {name: words.both(f"column_{name}") for name in ("engine", "quantisation", "model_gb", "yardstick_gb_s")}
+)  # fmt: skip

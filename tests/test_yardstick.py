@@ -243,8 +243,8 @@ def test_what_is_absent_or_failed_is_said_and_stands_in_the_table():
         ("YARDSTICK_ABSENT", None),
         ("YARDSTICK_ABSENT", "failed"),
     ]
-    made = tables.grid(yardstick.table(rows))
-    assert "no value: not here; pip install it" in made.reasons and len(made.rows) == 3
+    made = tables.grid(yardstick.table(rows), "zh", yardstick.LABELS)
+    assert "没有数值：not here; pip install it" in made.reasons and len(made.rows) == 3
 
 
 # ---- for real, where an engine is here

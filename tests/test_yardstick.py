@@ -235,6 +235,11 @@ def test_torch_of_notebook_04_serves_where_it_ran_the_same_model():
     assert codes(other) == ["YARDSTICK_ALONE"]
 
 
+def test_other_work_beside_the_engines_is_said():
+    rows = [row("llama-bench", 51.8), row("torch", 17.4, kind="float32", others_cpu_pct=40.0)]
+    assert codes(yardstick.judge(rows)) == ["YARDSTICK_FASTER", "OTHER_WORK"]
+
+
 def test_what_is_absent_or_failed_is_said_and_stands_in_the_table():
     rows = [yardstick._absent("llama.cpp", "not here; pip install it"), row("torch", 17.4)]
     rows.append(yardstick._absent("llama-bench", "boom") | {"status": "ERROR"})

@@ -39,6 +39,7 @@ def section(run: Path) -> Section:
     made = Section("09", question("09"), findings=found, how=words.both("how_09"))
     if not head:
         return made
+    made.discarded = [one for one in found if one["code"] == "FUSED_WORTH_LITTLE"]
     made.provenance = [str(head["model_spec"]), str(head["dtype"])]
     _add_tables(made, rows, head, arch, wholes, limit.gb_s)
     foot = footer(run, attention_tables.own(rows))

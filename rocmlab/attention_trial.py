@@ -42,6 +42,7 @@ class Arm:
     task: Callable[[], Any]  # what is timed: the pass, or the replay of its graph
     repeats: int = 1
     slow: bool = False
+    kept: Any = None  # what a captured pass reads: a graph holds addresses only, and the views change with the length
 
 
 @dataclass
@@ -214,7 +215,7 @@ def _arm(plan: Plan, case: Case, inputs: Inputs, row: dict[str, Any], pool: Any)
     row |= {"method": "wall", "evidence_grade": "D", "timed_calls": calls}
     queue = functools.partial(inputs.calls, case.length, calls)
     arm = Arm(row, queue, functools.partial(inputs.calls, case.length, 1), calls, queue)
-    inputs.at(case.length)
+    arm.kept = inputs.at(case.length)
     with only(row["backend"]):
         if device != "cpu" and plan.graphs:
             plan.run.append(TABLE, {"what": "capturing", "backend": row["backend"], "switch": row["switch"]})

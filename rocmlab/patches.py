@@ -210,7 +210,11 @@ def wide(config: Any, times: int) -> dict[str, Any]:
     values |= {"max_position_embeddings": config.max_position_embeddings}
     values |= {"hidden_size": times * config.hidden_size, "intermediate_size": times * config.intermediate_size}
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return values | {"num_attention_heads": times * heads, "num_key_value_heads": times * (kv or heads), "head_dim": dim}
+    return values | {
+        "num_attention_heads": times * heads,
+        "num_key_value_heads": times * (kv or heads),
+        "head_dim": dim,
+    }
 
 
 def shape_facts(model: Any) -> dict[str, Any]:

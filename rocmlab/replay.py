@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rocmlab import decode, patches, timing
+from rocmlab import decode, timing
 
 REPLAYS = 8  # a sample: as many positions are free in the cache
 ALIGNED = 16  # positions: fused attention pads a mask of another length at every call
@@ -28,20 +28,19 @@ GET_NODES = {  # the driver or runtime that holds the graph, by build
 
 @dataclass
 class Captured:
-    """A captured piece of work; `reset` takes the cache back to where the capture began."""
+    """A captured piece of work; `reset` takes the cache back to where the capture began.
+
+    `work` is kept because a graph holds addresses only: what the work reads must not be freed while it is replayed.
+    """
 
     graph: Any
     reset: Callable[[], None]
-    logits: Any = None
+    logits: Any
+    work: Callable[[], Any]
 
 
 def capture(work: Callable[[], Any], reset: Callable[[], None] = lambda: None) -> Captured:
     """Warm work up on a side stream and capture it as a graph; what it returns is kept as `logits`."""
-    with patches.no_cudnn_attention():  # with a mask, what was captured of it read memory that was not its own
-        return _captured(work, reset)
-
-
-def _captured(work: Callable[[], Any], reset: Callable[[], None]) -> Captured:
     import torch
 
     side = torch.cuda.Stream()
@@ -61,7 +60,7 @@ def _captured(work: Callable[[], Any], reset: Callable[[], None]) -> Captured:
     except BaseException:
         torch.cuda.set_stream(torch.cuda.default_stream())  # a capture that fails leaves its own one current
         raise
-    return Captured(graph, reset, out)
+    return Captured(graph, reset, out, work)
 
 
 @dataclass

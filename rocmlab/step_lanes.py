@@ -12,7 +12,6 @@ from rocmlab.changes import Change
 from rocmlab.rates import is_number
 
 
-
 @dataclass(frozen=True)
 class Lanes:
     """A step taken apart, in ms: the host's launches, Python and the rest; the device's part that follows the bytes and

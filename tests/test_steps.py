@@ -128,7 +128,7 @@ def test_a_replay_that_computes_something_else_is_seen():
     with torch.inference_mode():
         one, still = rig.ready(model, "cpu", 8), replay.static(model, "cpu", 8)
         eager, logits = decode.forward(model, one.state), still.work()
-        made = replay.Captured(graph(lambda: None), still.reset, logits)
+        made = replay.Captured(graph(lambda: None), still.reset, logits, still.work)
         assert replay.error(made, "cpu", eager) < 1e-5
         made.logits = logits + 0.5 * eager.abs().max()
         assert replay.error(made, "cpu", eager) == pytest.approx(0.5, abs=1e-3)
@@ -206,7 +206,7 @@ def test_no_spin_is_longer_than_a_driver_allows(monkeypatch):
 
 def test_queue_and_graphs_write_their_rows(monkeypatch, tmp_path):
     Device(monkeypatch)
-    monkeypatch.setattr(replay, "capture", lambda work, reset=lambda: None: replay.Captured(graph(work), reset, work()))
+    monkeypatch.setattr(replay, "capture", lambda work, reset=lambda: None: replay.Captured(graph(work), reset, work(), work))
     monkeypatch.setattr(clock, "qualify", lambda device: {"tick_ns": 1, "wait_ms": 0.0})
     run = results.start("11", str(tmp_path))
     notes = steps.Notes(run, CPU | {"context": 8})

@@ -17,8 +17,8 @@ from rocmlab.timing import Interval
 
 # What must be equal for a ratio, in the order in which it is told.
 ESSENTIAL = (
-    "model", "dtype", "batch", "prompt_tokens", "new_tokens", "stop_rule", "metric", "way", "image_size", "visit",
-    "synchronized", "method_version", "evidence_grade",
+    "model", "dtype", "batch", "prompt_tokens", "new_tokens", "stop_rule", "metric", "way", "image_px", "length_tokens",
+    "layout", "visit", "synchronized", "method_version", "evidence_grade",
 )  # fmt: skip
 POOLED = ("decode", "e2e")  # questions in which prompts are blocks of one measurement (methods, section 3)
 ENDS = ("first", "second")

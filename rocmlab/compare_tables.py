@@ -81,7 +81,7 @@ def machine_table(every: list[Side], references: Container[str] = ()) -> pd.Data
 
 
 def system(text: Any) -> Any:
-    """Return "Linux 6.8.0" for what Python calls Linux-6.8.0-41-generic-x86_64-with-glibc2.39; other texts as they are."""
+    """Return "Linux 6.8.0" for Linux-6.8.0-41-generic-x86_64-with-glibc2.39; other texts as they are."""
     found = re.match(r"(Linux|Windows|macOS)-([\d.]+)", str(text or ""))
     return f"{found[1]} {found[2].rstrip('.')}" if found else text
 

@@ -21,8 +21,8 @@ GPU = ("name", "vendor", "pci_id", "arch", "driver")
 BIRTH = ("schema", "name", "method_version", "rocmlab_version", "started", "ended", "subject", "versions", "git",
          "variables", "load")  # fmt: skip
 # Of a record: what is bulky and not compared. Times from which rates are computed stay, as raw as they were taken.
-DROPPED = {"token_stamps_s", "token_ids", "logits", "cores", "memory", "core", "load", "row_tokens"}
-TABLES = ("generation", "lengths", "batches", "ceiling", "reported")
+DROPPED = {"token_stamps_s", "token_ids", "logits", "cores", "memory", "core", "load", "row_tokens", "sensor", "work"}
+TABLES = ("generation", "lengths", "batches", "ceiling", "vision", "reported")
 
 
 def folder() -> Path:
@@ -139,6 +139,8 @@ def _wanted(table: str, row: dict[str, Any]) -> bool:
         return False
     if table == "batches" and (row.get("kind") != "item" or row.get("padded")):
         return False
+    if table == "vision":
+        return row.get("kind") in ("steady", "queued")
     return table == "reported" or row.get("visit") == "steady"
 
 

@@ -113,7 +113,7 @@ RUN_FACTORS = (
     "os", "torch_version", "hip_version", "cuda_version", "driver", "transformers_version", "python_version", "cpu",
     "variables", "model_revision", "attention_backend",
 )  # fmt: skip
-RUN_MORE = ("way", "visit", "synchronized", "method_version", "evidence_grade", "image_size")
+RUN_MORE = ("way", "visit", "synchronized", "method_version", "evidence_grade", "image_px")
 
 
 def of_record(record: dict[str, Any], label: str) -> Side:

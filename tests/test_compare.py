@@ -35,7 +35,9 @@ OTHERS = {
     "method_version": 2,
     "evidence_grade": "B",
     "synchronized": False,
-    "image_size": 224,
+    "image_px": 224,
+    "length_tokens": 128,
+    "layout": "channels_last",
 }
 
 

@@ -30,7 +30,7 @@ def faults(path: Path) -> list[str]:
     for number, line in enumerate(lines):
         if line.startswith("|") and not lines[number - 1].startswith("|"):
             found += [f"a table that begins inside a paragraph: {line}"] if number and lines[number - 1].strip() else []
-            block = [one for one in _block(lines[number:])]
+            block = list(_block(lines[number:]))
             widths = {len(re.findall(r"(?<!\\)\|", one)) for one in block}
             if len(block) < 2 or not re.fullmatch(r"\|( ?:?-+:? ?\|)+", block[1]) or len(widths) > 1:
                 found.append(f"a broken table: {line}")

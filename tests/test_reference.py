@@ -1,4 +1,4 @@
-"""Reference runs: those that are committed can be read, small, and honest; one is made from a run; every report has them."""
+"""Reference runs: the committed ones are small and honest, one is made from a run, and every report has them."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def test_what_an_article_does_not_state_is_null_with_a_reason():
     for path in FOLDERS:
         for row in results.rows(path.parent, "reported"):
             for key in [key for key, value in row.items() if value is None and key not in ("low", "high")]:
-                assert row.get(f"{key}_reason") or key in ("method_version", "image_size"), f"{path}: {key}"
+                assert row.get(f"{key}_reason") or key in ("method_version", "image_px"), f"{path}: {key}"
 
 
 # ---- beside the table of notebook 03
@@ -169,3 +169,27 @@ def test_another_run_a_bundle_and_a_missing_one(tmp_path):
         assert figure.draw() is not None and "sm_90 (GPU)" in figure.alt["en"]
     records = (run / "records" / "compared.jsonl").read_text(encoding="utf-8")
     assert str(tmp_path) not in records and json.loads(records.splitlines()[0])["kind"] == "chosen"
+
+
+def test_networks_of_notebook_10_are_quantities_too(tmp_path):
+    run = run_with(tmp_path)
+    facts = {"dtype": "float32", "layout": "contiguous", "batch": 32, "image_px": 224, "method_version": 1}
+    facts |= {"evidence_grade": "D", "arm": "float32", "attempt": "1"}
+    rows = [
+        facts | {"model": "resnet50", "kind": kind, "ms": ms}
+        for kind in ("steady", "queued")
+        for ms in (200.0, 100.0, 80.0)
+    ]
+    rows += [
+        facts | {"model": "vgg16", "kind": "steady", "ms": 50.0},
+        {"model": "vgg16", "kind": "failed", "attempt": "1"},
+    ]
+    (run / "records" / "vision.jsonl").write_text("".join(results.line(row) for row in rows), encoding="utf-8")
+    found = {one.question: one for one in sides.of_folder(run).items if one.question in ("train", "forward")}
+    assert found["train"].value == 320.0 and found["train"].settings["way"] == "queued steps"
+    assert found["forward"].value == 50.0 and found["forward"].settings["image_px"] == 224
+    chosen(run)
+    part = section_13.section(run)
+    table = next(one.frame for one in part.tables if one.name == "compare-train")
+    assert {"article-rx6800xt (GPU)", "article-rtx3080 (GPU)"} <= set(table["compare_device"])
+    assert table["compare_ratio"].notna().sum() == 1  # this run's own 1.00: reported numbers are never divided

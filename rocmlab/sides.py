@@ -177,10 +177,15 @@ def of_rows(rows: list[dict[str, Any]]) -> list[Side]:
             by_label.setdefault(str(row.get("side")), []).append(row)
     found = []
     for label, mine in by_label.items():
-        first, items = mine[0], [Item(**row["item"]) for row in mine]
+        first, items = mine[0], [_made(Item, row["item"]) for row in mine]
         facts = (_dict(first.get("factors")), items, first.get("claims") or [], _dict(first.get("notes")))
-        found.append(Side(label, Machine(**first["machine"]), str(first.get("arm")), *facts))
+        found.append(Side(label, _made(Machine, first["machine"]), str(first.get("arm")), *facts))
     return found
+
+
+def _made(kind: Any, given: dict[str, Any]) -> Any:
+    """Return a dataclass from what a record holds of it; what a later version added is left out."""
+    return kind(**{one.name: given[one.name] for one in dataclasses.fields(kind) if one.name in given})
 
 
 def named_apart(every: list[Side]) -> list[Side]:

@@ -255,7 +255,8 @@ def refused(path: Path, capsys) -> str:
 
 @pytest.mark.parametrize(
     "name", ["../evil.jsonl", "records/../../evil.jsonl", "/etc/passwd", "C:/evil.json", "records\\..\\evil.jsonl",
-             "records/a/b.jsonl", "evil.exe", "records/.hidden", "notebooks/x.py", "run.json/x", "records/a:b.jsonl", "logs/con.log", "records/AUX.x.jsonl"],
+             "records/a/b.jsonl", "evil.exe", "records/.hidden", "notebooks/x.py", "run.json/x", "records/a:b.jsonl",
+             "logs/con.log", "records/AUX.x.jsonl"],
 )  # fmt: skip
 def test_names_that_no_bundle_has(bundled, tmp_path, capsys, name):
     path = zip_of(tmp_path / "x.zip", {**good(bundled), name: b"x"})

@@ -52,6 +52,7 @@ def judge(every: list[Side], references: set[str]) -> list[Finding]:
         who = ", ".join(one.label for one in beside)
         variant = None if any(one["code"].startswith("RATIO") for one in found) else "no_ratio"
         found.append(finding("REFERENCES_SHOWN", numbers={"references": len(beside)}, variant=variant, who=who))
+    found += compare.claims(beside)
     if len(every) == 1:
         found.append(finding("NO_OTHER_RUN"))
     return findings.worst_first(found)

@@ -37,7 +37,7 @@ def judge(every: list[Side]) -> list[Finding]:
         ratios += compared(found)
         if not (every[0].reported or other.reported):
             told_causes += causes.confounded(every[0], other)
-    held = [one for side in every for one in below_roof(side)]
+    held = [one for side in every for one in [*above_roof(side), *below_roof(side)]]
     told = machines.judge([side.machine for side in every])
     return worst_first([*unlike, *told, *held, *told_causes, *ratios, *claims(every)])
 
@@ -90,10 +90,21 @@ def fields(match: Match) -> dict[str, str]:
     return {"en": "; ".join(parts["en"]), "zh": "；".join(parts["zh"])}
 
 
+def above_roof(side: Side) -> list[Finding]:
+    """Name a rate that cannot be: it is left out of every ratio."""
+    wrong = [one for one in side.items if not one.possible]
+    if not wrong:
+        return []
+    worst = max(wrong, key=lambda one: one.roof_pct or 0)
+    kind = words.both("roof_measured" if worst.roof_kind == "measured" else "roof_stated")
+    numbers = {"roof_pct": worst.roof_pct, "gb_s": worst.gb_s, "left_out": len(wrong)}
+    return [finding("ABOVE_ROOF", numbers=numbers, who=side.label, what=worst.what, kind=kind)]
+
+
 def below_roof(side: Side) -> list[Finding]:
     """Name a run whose decode is far below what its own memory allows: a ratio then shows what holds it back."""
     mine = [one for one in side.items if one.question in ("decode", "e2e") and one.arm == side.subject_arm]
-    known = [one for one in mine if one.roof_pct is not None]
+    known = [one for one in mine if one.roof_pct is not None and one.possible]
     if not known:
         return []
     best = max(known, key=lambda one: one.roof_pct or 0)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocmlab import bundle, machines, quantities, readers, results
+from rocmlab import bundle, gpus, machines, quantities, readers, results
 from rocmlab.machines import Machine
 from rocmlab.quantities import QUESTIONS, Item, shape_of
 from rocmlab.rates import is_number
 from rocmlab.readers import measurements
 from rocmlab.readers.records import RUN_SCHEMA
 
+TABLES = ("generation", "lengths", "batches")  # that name the device
 SUBJECT = ("machine", "os", "device")  # what a comparison is about
 
 
@@ -68,6 +69,21 @@ def of_folder(path: Path, label: str = "") -> Side:
     birth = results.birth(path)
     if birth.get("schema") != results.BIRTH_SCHEMA:
         raise ValueError(f"{path.name}: not a run folder (no run.json of schema {results.BIRTH_SCHEMA})")
+    return _of_birth(path, birth, label)
+
+
+def own(path: Path) -> Side:
+    """Return the side of this very run, also in JupyterLab, where a folder has records and no run.json."""
+    birth = results.birth(path)
+    if not birth:
+        probe = quantities.probe_of(path, {})
+        devices = {row.get("device") for table in TABLES for row in results.rows(path, table)}
+        guess = {"device": "cuda:0"} if any(str(one).startswith("cuda") for one in devices) else {"device": "cpu"}
+        birth = {"subject": gpus.subject(probe) if probe else guess | {"arch": None}}
+    return _of_birth(path, birth, path.name)
+
+
+def _of_birth(path: Path, birth: dict[str, Any], label: str) -> Side:
     subject, probe = _dict(birth.get("subject")), quantities.probe_of(path, birth)
     label = label or str(birth.get("name") or path.name)
     arm = "cpu" if subject.get("device") == "cpu" else "gpu"

@@ -193,3 +193,19 @@ def test_networks_of_notebook_10_are_quantities_too(tmp_path):
     table = next(one.frame for one in part.tables if one.name == "compare-train")
     assert {"article-rx6800xt (GPU)", "article-rtx3080 (GPU)"} <= set(table["compare_device"])
     assert table["compare_ratio"].notna().sum() == 1  # this run's own 1.00: reported numbers are never divided
+
+
+@pytest.mark.parametrize("parts", [(), ("generation.jsonl",), ("generation.jsonl", "snapshot.jsonl")])
+def test_in_jupyterlab_there_is_no_certificate(tmp_path, parts):
+    """outputs/interactive has the records of what was run there, and no run.json; nothing at all is no error either."""
+    run, made = tmp_path / "interactive", run_with(tmp_path)
+    (run / "records").mkdir(parents=True)
+    probe = {"platform": "Linux-6.8", "devices": [], "attempt": "1"}
+    (made / "records" / "snapshot.jsonl").write_text(results.line(probe), encoding="utf-8")
+    for name in parts:
+        shutil.copy(made / "records" / name, run / "records" / name)
+    chosen(run, made)
+    part = section_13.section(run)
+    code = "RATIO_UNDECIDED" if parts == ("generation.jsonl",) else None
+    assert code is None or code in [one["code"] for one in part.findings]
+    assert part.findings and not part.missing

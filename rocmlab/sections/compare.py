@@ -31,7 +31,7 @@ def section(run: Path) -> Section:
 
 def gathered(run: Path, chosen: list[dict[str, Any]]) -> tuple[list[Side], set[str]]:
     """Return (this run, those that were named, the references that share a question with it; labels of those)."""
-    own = sides.of_folder(run, run.name)
+    own = sides.own(run)
     asked = {one.question for one in own.items}
     beside = [one for one in reference.every(but=run.name) if asked & {item.question for item in one.items}]
     # This program's own references speak before those that others reported.

@@ -24,6 +24,7 @@ def section(run: Path) -> Section:
         return Section("13", question("13"), missing=words.both("compare_no_record"))
     every, references = gathered(run, chosen)
     made = Section("13", question("13"), findings=judge(every, references), how=words.both("how_13"))
+    made.absent = {name: words.both("compare_alone") for name in ("differences", "machines")}
     if len(every) > 1:
         _add(made, every, references, str(results.birth(run).get("started") or ""))
     return made

@@ -56,27 +56,35 @@ def nothing(one: Side, other: Side) -> list[Finding]:
 
 
 def not_comparable(found: list[Match]) -> list[Finding]:
-    """Name the questions of two sides that have no like pair, with the settings that differ, those first."""
-    said: list[Finding] = []
+    """Name the questions of two devices that have no like pair, with the settings that differ, those first."""
     groups: dict[tuple[str, ...], list[Match]] = {}
     for one in found:
         if not one.like:
-            who = (one.one.name, one.other.name)
-            groups.setdefault((*who, *one.differs, "|", *one.unstated), []).append(one)
+            groups.setdefault((*one.differs, "|", *one.unstated), []).append(one)
+    pairs: dict[tuple[str, str, bool], list[list[Match]]] = {}
     for mine in groups.values():
-        first = mine[0]
-        given: dict[str, Any] = {"one": first.one.name, "other": first.other.name}
-        asked = dict.fromkeys(item.question for one in mine for item in (one.first, one.second))
-        given["questions"] = causes.joined(name_of(name) for name in asked)
-        variant = None if first.differs else "unstated"
-        numbers = {"ratio": None, "ratio_reason": "the settings are not equal"}
-        unstated = ", ".join(first.unstated)
-        said.append(
-            finding(
-                "NOT_COMPARABLE", numbers=numbers, variant=variant, fields=fields(first), unstated=unstated, **given
-            )
-        )
+        for who in dict.fromkeys((one.one.name, one.other.name) for one in mine):
+            same = [one for one in mine if (one.one.name, one.other.name) == who]
+            pairs.setdefault((*who, bool(same[0].differs)), []).append(same)
+    numbers = {"ratio": None, "ratio_reason": "the settings are not equal"}
+    said = []
+    for (first, second, differ), several in pairs.items():
+        told = [{lang: f"{asked(mine)[lang]}: {open_(mine[0])[lang]}" for lang in words.LANGUAGES} for mine in several]
+        given = {"en": "; ".join(part["en"] for part in told), "zh": "；".join(part["zh"] for part in told)}
+        variant = None if differ else "unstated"
+        said.append(finding("NOT_COMPARABLE", numbers=numbers, variant=variant, one=first, other=second, fields=given))
     return said
+
+
+def asked(mine: list[Match]) -> dict[str, str]:
+    """Return the questions of some matches in words."""
+    names = dict.fromkeys(item.question for one in mine for item in (one.first, one.second))
+    return causes.joined(name_of(name) for name in names)
+
+
+def open_(match: Match) -> dict[str, str]:
+    """Return what keeps a match from a ratio: settings that differ, else those that nobody states."""
+    return fields(match) if match.differs else dict.fromkeys(words.LANGUAGES, ", ".join(match.unstated))
 
 
 def fields(match: Match) -> dict[str, str]:

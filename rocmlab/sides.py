@@ -161,7 +161,8 @@ def record(run: results.Run, others: list[str]) -> list[str]:
     A relative path starts at the checkout, because a notebook runs inside its run folder. Paths are not recorded.
     """
     run.append("compared", {"kind": "chosen", "count": len(others)})
-    told = []
+    told: list[str] = []
+    found: list[Side] = []
     for name in others:
         path = Path(name).expanduser()
         path = path if path.is_absolute() or not (results.home() / path).exists() else results.home() / path
@@ -172,6 +173,8 @@ def record(run: results.Run, others: list[str]) -> list[str]:
             run.append("compared", {"kind": "unread", "file": path.name, "error": said})
             told.append(f"{path.name}: not compared, {said}")
             continue
+        found.append(side)
+    for side in named_apart(found):
         if side.items:
             run.append("compared", to_rows(side))
         told.append(f"{side.label}: {len(side.items)} quantities")

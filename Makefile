@@ -43,7 +43,7 @@ lab: set-up ## open the notebooks in JupyterLab
 	@$(VENV) -m jupyterlab notebooks
 
 test: lint ## set-up with the tools for tests, then lint and every test
-	@$(VENV) -m pytest
+	@$(VENV) -m pytest -n 2 --dist loadfile
 
 lint: set-up-test ## ruff (check and format, notebooks too) and mypy
 	@$(VENV) -m ruff check .

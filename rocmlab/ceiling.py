@@ -29,22 +29,29 @@ SLOW_S = 0.5  # a pass slower than this is sampled three times only
 SPILL = 0.5  # a card's memory does not halve its speed with size; memory behind PCIe does
 
 
-def study(run: Run, subject: dict[str, Any], *, limit_s: float, reuse: bool = False) -> list[dict[str, Any]]:
-    """Measure clock and bandwidth in a child process and return how it ended; [] to `reuse` what this run has."""
+def study(
+    run: Run, subject: dict[str, Any], *, limit_s: float, reuse: bool = False, table: str = "ceiling"
+) -> list[dict[str, Any]]:
+    """Measure clock and bandwidth in a child process and return how it ended; [] to `reuse` what this run has.
+
+    The CPU beside a GPU under study has a `table` of its own, "ceiling_cpu", and leaves the GPU's clock alone.
+    """
     known = rows(run.path, "ceiling")
     if reuse and bandwidth(known) and known[-1].get("device") == subject["device"]:
         return []
     given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "device": subject["device"]}
-    outcome = isolate.call("rocmlab.ceiling:measure", given | {"limit_s": limit_s / 2}, limit_s=limit_s)
-    return [isolate.record(run, "ceiling_ended", "clock and bandwidth", outcome)]
+    given |= {"limit_s": limit_s / 2, "table": table}
+    outcome = isolate.call("rocmlab.ceiling:measure", given, limit_s=limit_s)
+    return [isolate.record(run, "ceiling_ended", f"clock and bandwidth ({table})", outcome)]
 
 
-def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: float) -> None:
+def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: float, table: str = "ceiling") -> None:
     """Qualify the clock, then copy and read over growing sizes; a row is appended for each size and way."""
     run = Run(Path(run_dir), notebook, attempt)
     timing.use(device)
     record = clock.qualify(device)
-    run.append("clock", record)
+    if table == "ceiling":
+        run.append("clock", record)
     chosen, began = clock.choose(record), timing.load()
     spent = 0.0
     for size in sizes(device):
@@ -56,7 +63,7 @@ def measure(run_dir: str, notebook: str, attempt: str, device: str, limit_s: flo
         for row in found:
             head = {"schema": SCHEMA, "device": device, "clock": chosen.clock, "load": began}
             head["evidence_grade"] = "B" if chosen.clock == clock.EVENTS else "D"
-            run.append("ceiling", head | {"others_cpu_pct": others.pct} | row)
+            run.append(table, head | {"others_cpu_pct": others.pct} | row)
             spent += sum(row.get("samples_ms") or []) * (row.get("passes") or 0) / 1000
 
 

@@ -1,4 +1,4 @@
-"""The verbs: `rocmlab check | report | read | compare | bundle | model`.
+"""The verbs: `rocmlab check | report | read | compare | bundle | selftest | model`.
 
 Exit codes: 0 it ran (a slow or broken GPU is a finding), 1 a notebook failed or --strict and something is warn or
 broken, 2 usage, parameters or an unreadable file.
@@ -49,6 +49,10 @@ def parser() -> argparse.ArgumentParser:
         "--window", default="auto", help="part of a trace: auto, linked, device, trace, annotation:NAME (default: auto)"
     )
     _shared(read)
+
+    selftest = verbs.add_parser("selftest", help="plant known faults and see whether they are found")
+    selftest.add_argument("--model", default="auto", help="auto, bundled, random:PRESET, a hub id or a local folder")
+    selftest.add_argument("--arch", default="auto", help="gfx target that must be there (default: auto)")
 
     compare = verbs.add_parser("compare", help="set runs side by side: what differs, and where a ratio means something")
     compare.add_argument(
@@ -182,7 +186,16 @@ def model(arguments: argparse.Namespace) -> int:
     return models.prepare(arguments.model)
 
 
-VERBS = {"check": check, "report": report, "read": read, "compare": compare, "bundle": bundle, "model": model}
+def selftest(arguments: argparse.Namespace) -> int:
+    from rocmlab import selftest as planted
+
+    return planted.run(arguments.model, arguments.arch)
+
+
+VERBS = {
+    "check": check, "report": report, "read": read, "compare": compare, "bundle": bundle, "selftest": selftest,
+    "model": model,
+}  # fmt: skip
 
 if __name__ == "__main__":
     # `python -m rocmlab.cli` runs this file under another name, whose UsageError would not be the one that is raised.

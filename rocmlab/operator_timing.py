@@ -15,7 +15,7 @@ from rocmlab import timing, tolerance
 from rocmlab.operators.check import Check
 
 MIN_CALLS, MAX_CALLS = 6, 30
-STEADY_S = 0.03  # time for steady calls beyond the first six
+STEADY_S = 0.012  # time for steady calls beyond the first six; half a thousand checks have to fit into a minute
 STEADY_MOST_S = 0.6  # no further call begins after this
 SUSPECT_BYTES = 1 << 20  # growth over the steady calls beyond which as many calls are made again
 CPU_CALLS = 3  # on a CPU subject, where no speed is judged: enough for a first call beside a steady one

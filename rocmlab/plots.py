@@ -85,7 +85,7 @@ def narrow() -> Iterator[None]:
 
 
 def is_narrow() -> bool:
-    """Tell whether figures are drawn for a phone now."""
+    """Tell whether figures are being drawn for a phone."""
     return _narrow.get()
 
 
@@ -112,7 +112,8 @@ def _order(column: pd.Series) -> list[Any]:
     return list(dict.fromkeys(column))
 
 
-def _wrapped(text: Any, width: int) -> str:
+def wrapped(text: Any, width: int) -> str:
+    """Return a name on lines of at most `width` letters."""
     return "\n".join(textwrap.wrap(words.caption(str(text)), width, break_long_words=False)) or str(text)
 
 
@@ -139,7 +140,7 @@ def paired_bars(
             ax.text(1.0, line, text, transform=ax.get_yaxis_transform(), va="center", ha="right", weight="bold")
     ax.set_xlim(0, top * (1.42 if ratio_of else 1.22))
     ax.set_ylim(len(categories) - 0.4, -0.78)
-    ax.set_yticks(range(len(categories)), [_wrapped(name, 12 if _narrow.get() else 18) for name in categories])
+    ax.set_yticks(range(len(categories)), [wrapped(name, 12 if _narrow.get() else 18) for name in categories])
     ax.tick_params(axis="y", length=0, labelcolor=INK)
     ax.xaxis.set_major_locator(MaxNLocator(5 if not _narrow.get() else 4))
     ax.grid(axis="x")
@@ -209,7 +210,7 @@ def strip(
         groups = [rows[rows[process] == p] for p in _order(rows[process])] if process else [rows]
         _groups(ax, [group[value].astype(float).tolist() for group in groups if len(group)], place, role)
     stagger = _narrow.get() and len(categories) > 3  # names side by side would touch on a phone
-    labels = [("\n\n" if stagger and i % 2 else "") + _wrapped(name, 11) for i, name in enumerate(categories)]
+    labels = [("\n\n" if stagger and i % 2 else "") + wrapped(name, 11) for i, name in enumerate(categories)]
     ax.set_xticks(range(len(categories)), labels)
     ax.tick_params(axis="x", length=0, labelcolor=INK, labelsize=8.5 if _narrow.get() else 9.5)
     ax.set_xlim(-0.6, len(categories) - 0.4)

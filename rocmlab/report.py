@@ -125,7 +125,8 @@ def context(facts: Facts, pictures: Pictures, lang: str, main: str) -> dict[str,
     code, status, wording = verdict(facts)
     other = next(one for one in LANGUAGES if one != lang)
     shown = [_shown(facts, pictures.get(n, []), n, lang, main) for n in HOUSE if _has_section(facts, n)]
-    _count(shown)
+    lead = _lead(facts, shown)
+    _count(shown, lead)
     discarded = [_line(one, lang) for section in facts.made.values() for one in section.discarded]
     missing = [
         (n, word(f"question_{n}", lang), why_not(facts, n, lang, short=True)) for n in HOUSE if why_not(facts, n, lang)
@@ -143,6 +144,7 @@ def context(facts: Facts, pictures: Pictures, lang: str, main: str) -> dict[str,
         "notices": notices(facts, lang),
         "answers": [(q, word(q, lang), _answer(facts, q, lang)) for q in outline.QUESTIONS],
         "sections": shown,
+        "lead": lead,
         "discarded": discarded,
         "missing": missing,
         "facts": run_facts(facts, lang),
@@ -234,10 +236,22 @@ def _table(table: sections.Table, lang: str) -> dict[str, Any]:
     return {"caption": pick(table.caption, lang), "html": tables.as_html(made), "notes": notes, "id": table.name}
 
 
-def _count(shown: list[dict[str, Any]]) -> None:
-    """Number figures and tables through the page, so that a post can refer to them."""
+def _lead(facts: Facts, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Take the page's main figure out of its section, to stand under the answers; None where no section leads."""
+    for section in shown:
+        name = facts.made[section["notebook"]].lead if section["notebook"] in facts.made else ""
+        for figure in section["figures"]:
+            if name and figure["id"] == f"{section['notebook']}-{name}" and not figure["failed"]:
+                section["figures"] = [one for one in section["figures"] if one is not figure]
+                return {**figure, "notebook": section["notebook"], "number": 1}
+    return None
+
+
+def _count(shown: list[dict[str, Any]], lead: dict[str, Any] | None = None) -> None:
+    """Number figures and tables through the page, so that a post can refer to them; the main figure is the first."""
     for kind in ("figures", "tables"):
-        for number, one in enumerate((one for section in shown for one in section[kind]), start=1):
+        begin = 2 if kind == "figures" and lead else 1
+        for number, one in enumerate((one for section in shown for one in section[kind]), start=begin):
             one["number"] = number
 
 

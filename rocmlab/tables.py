@@ -19,6 +19,7 @@ from rocmlab import words
 from rocmlab.timing import Interval
 
 COMPANIONS = ("_low", "_high", "_reason")
+LONG = 60  # letters: a sentence gets a column that it can be read in
 ROW_CLASS = "row_class"  # a column of this name holds the css class of each row, and is not shown
 
 
@@ -148,7 +149,9 @@ def _html_cell(cell: Cell, index: int) -> str:
     reason = f' title="{why}" aria-label="{why}"' if cell.reason else ""
     if index == 0 and not cell.is_number:
         return f'<th scope="row" style="text-align:left"{reason}>{text}</th>'
-    return f"<td{_side(cell.is_number)}{reason}>{text}</td>"
+    long = _width(cell.text) > LONG and not cell.is_number
+    side = _side(cell.is_number) if not long else _side(False).replace(" style", ' class="long" style', 1)
+    return f"<td{side}{reason}>{text}</td>"
 
 
 def as_markdown(made: Grid) -> str:

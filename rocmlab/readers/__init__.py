@@ -27,6 +27,8 @@ MODULES = (
     "rocprof",
     "tools",
     "notebooks",
+    "gemm_rates",
+    "llama_bench",
     "measurements",
     "applications",
     "records",

@@ -10,7 +10,7 @@ import statistics
 import sys
 from typing import Any
 
-from rocmlab import batch_judges, drift, evidence, findings, isolate, machines, rates, series, texts
+from rocmlab import batch_judges, drift, evidence, findings, isolate, machines, rates, sdpa_probe, series, texts
 from rocmlab.findings import finding
 from rocmlab.readers import Evidence, Reading
 
@@ -125,6 +125,18 @@ def _pieces(record: dict[str, Any]) -> Reading:
     return Reading("chunk_check", numbers=numbers, findings=found, headline=finding("PIECES_READ", op=op))
 
 
+def _attention(record: dict[str, Any]) -> Reading:
+    """Judge the back ends of attention, forced in turn, and the default."""
+    numbers, found = sdpa_probe.judge(record)
+    given = record.get("shape")
+    shape = given if isinstance(given, dict) else {}
+    words: dict[str, Any] = {"arch": _word(record, "arch", "unknown"), "dtype": _word(record, "dtype", "unknown")}
+    words["shape"] = ", ".join(f"{key} {value}" for key, value in shape.items() if _is_number(value)) or "unknown"
+    told = {key: numbers.get(key) for key in ("default_ms", "math_ms", "default_over_math_pct")}
+    headline = finding("ATTENTION_READ", numbers=told, **words)
+    return Reading("sdpa_probe", numbers=numbers, findings=found, headline=headline)
+
+
 def _exit_codes(record: dict[str, Any]) -> Reading:
     """Say what each exit code of a child process means; the same code once."""
     given = [item for item in _listed(record.get("items")) if isinstance(item, dict)]
@@ -184,5 +196,6 @@ READERS = {
     "rocmlab-batch-sweep-1": _sweep,
     "rocmlab-chunk-check-1": _pieces,
     "rocmlab-exit-codes-1": _exit_codes,
+    "rocmlab-sdpa-probe-1": _attention,
     "rocmlab-machines-1": _machines,
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rocmlab.findings import finding
-from rocmlab.readers import Evidence, Reading, measurements, records
+from rocmlab.readers import Evidence, Reading, gemm_rates, measurements, records
 
 KINDS = (
     "snapshots, generation records, timings, results, record tables (.jsonl), run folders, bundles, lists of machines, "
-    "executed notebooks, profiler traces, library logs, tool output"
+    "executed notebooks, profiler traces, library logs, tool output, llama-bench output"
 )
 
 
@@ -22,7 +22,7 @@ def read(evidence: Evidence) -> Reading:
             "UNKNOWN_SCHEMA",
             file=evidence.name,
             schema=schema,
-            known=", ".join(sorted((*measurements.READERS, *records.SCHEMAS))),
+            known=", ".join(sorted((*measurements.READERS, *records.SCHEMAS, gemm_rates.SCHEMA))),
         )
     else:
         found = finding("UNKNOWN_CONTENT", file=evidence.name, kinds=KINDS)

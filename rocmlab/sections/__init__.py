@@ -53,7 +53,7 @@ class Section:
     `answers` feeds the answer box ("works", "slow", "faster"); `missing` says in words why there is nothing here,
     `absent` why one table or figure is not, by its name;
     `discarded` are hypotheses that the measurements refuted; `provenance` are short facts for the grey line under the
-    title (model, dtype).
+    title (model, dtype); `lead` names the figure that stands right under the answers instead of in its section.
     """
 
     notebook: str
@@ -67,6 +67,7 @@ class Section:
     absent: dict[str, Text] = field(default_factory=dict)
     discarded: list[Finding] = field(default_factory=list)
     provenance: list[str] = field(default_factory=list)
+    lead: str = ""
 
 
 def question(notebook: str) -> Text:
@@ -81,8 +82,12 @@ MODULES = {
     "03": "generation",
     "04": "prefill_decode",
     "05": "batch_sweep",
+    "06": "llm_shapes",
     "07": "profiler",
     "08": "backends",
+    "09": "attention",
+    "11": "experiments",
+    "12": "verdict",
     "13": "compare",
 }
 

@@ -1,0 +1,41 @@
+"""Which remedy that exists here makes decode fastest, by how much, and at what price, for the answer box? Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmlab import experiment_judges, remedies, words
+from rocmlab.clues import Clues
+from rocmlab.findings import Finding, finding
+from rocmlab.rates import is_number
+
+
+def judge(clues: Clues) -> Finding | None:
+    """Return the best remedy of 11 with its price in one sentence; else what 11 says of remedies, None without any."""
+    rows = clues.table("experiments")
+    best = remedies.best(rows)
+    if best is None:
+        said = [one for one in experiment_judges.judge_remedies(rows) if one["code"] == "NO_REMEDY_HELPS"]
+        return said[0] if said else None
+    keys = ("gain_ratio", "gain_ratio_low", "gain_ratio_high", "decode_tok_s", "usual_tok_s")
+    costs = {key: best.get(key) for key in ("compile_s", "memory_gib", "logits_error")}
+    numbers = {f"remedy_{key}": best.get(key) for key in keys} | {f"remedy_{key}": one for key, one in costs.items()}
+    numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
+    said_of = {lang: _costs(costs, lang) for lang in words.LANGUAGES}
+    return finding(
+        "BEST_REMEDY", numbers=numbers, remedy=experiment_judges.label(best["name"]), cost=said_of,
+        gain=words.number(best["gain_ratio"], "×"), before=words.number(best["usual_tok_s"], "tok/s"),
+        after=words.number(best["decode_tok_s"], "tok/s"),
+    )  # fmt: skip
+
+
+def _costs(costs: dict[str, Any], lang: str) -> str:
+    """Return what a remedy costs in words: time to compile, memory, and the largest error of its logits."""
+    parts = []
+    if is_number(costs["compile_s"]) and costs["compile_s"] >= 0.1:
+        parts.append(words.word("remedy_compile", lang, seconds=words.seconds(costs["compile_s"], lang)))
+    if is_number(costs["memory_gib"]) and costs["memory_gib"] >= 0.01:
+        parts.append(words.word("remedy_memory", lang, memory=words.number(costs["memory_gib"], "GiB")))
+    error = costs["logits_error"]
+    key = "remedy_error" if is_number(error) else "remedy_no_error"
+    return words.word("list_comma", lang).join([*parts, words.word(key, lang, error=words.number(error))])

@@ -1,0 +1,82 @@
+"""What binds a decode step, and what about the measurement needs saying? Pure: an account in, findings out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmlab import timing
+from rocmlab.findings import Finding, finding, worst_first
+from rocmlab.words import number
+
+BOUND = {"host_bound": "HOST_BOUND", "device_bound": "DEVICE_BOUND", "mixed": "MIXED", "undecided": "UNDECIDED"}
+FAILED = {  # what a check says when it does not pass; the rest is plain to see in the table of checks
+    "residual": "RESIDUAL_LARGE",
+    "agree": "DEVICE_TIMES_DISAGREE",
+    "twin": "HOST_AND_DEVICE_NOT_APART",
+    "launch_cost": "LAUNCH_COST_DISAGREES",
+    "enqueue": "ENQUEUE_DISAGREES",
+    "queue": "QUEUE_NOT_AVAILABLE",
+    "one_way": "SINGLE_METHOD",
+    "operators": "OPERATORS_NOT_TIMED",
+}
+
+
+def judge(account: dict[str, Any] | None) -> list[Finding]:
+    """Return the findings of an account (ledger.build), worst first; [] without one."""
+    if not account or not (account["quantities"].get("T") or {}).get("ms"):
+        return []
+    found = [judge_regime(account), *judge_launches(account), *judge_checks(account), *judge_conditions(account)]
+    return worst_first(found)
+
+
+def judge_regime(account: dict[str, Any]) -> Finding:
+    """Say which lane binds, how long both are, and how much of the other is hidden."""
+    found, regime = account["quantities"], account["regime"]
+    step, host, device = found["T"], found.get("H") or {}, account["device_ms"] or {}
+    given = {"step_ms": step["ms"], "host_ms": host.get("ms"), "device_ms": device.get("ms")}
+    given |= {"hidden_ms": account["hidden_ms"], "residual_pct": account["residual_pct"]}
+    for key in [key for key, value in given.items() if value is None]:
+        given[f"{key}_reason"] = "not measured, or it does not count"
+    said = {"step": number(step["ms"], "ms"), "host": number(host.get("ms"), "ms")}
+    said |= {"device": number(device.get("ms"), "ms"), "by": account["device_by"] or "–"}
+    for name, one in (("host", host), ("device", device)):
+        said[f"{name}_pct"] = number(round(100 * one["ms"] / step["ms"]) if one.get("ms") is not None else None, "%")
+    variant = "ledger_cpu" if account["subject"]["device"] == "cpu" else "ledger"
+    return finding(BOUND[regime], numbers=given, variant=variant, **said, why=_why(account))
+
+
+def _why(account: dict[str, Any]) -> dict[str, str]:
+    """Return the first check that keeps a step undecided, in both languages."""
+    named = {one["name"]: one for one in account["checks"]}
+    wanted = [named[name] for name in ("twin", "firm") if name in named and named[name]["passed"] is False]
+    open_ = [named[n] for n in ("operators", "one_way", "twin", "firm") if n in named and named[n]["passed"] is None]
+    failed = [*wanted, *open_]
+    return failed[0]["said"] if failed else {"en": "no reason was recorded", "zh": "没有记录原因"}
+
+
+def judge_launches(account: dict[str, Any]) -> list[Finding]:
+    """Say what launching takes of the step, where it could be told apart from Python."""
+    rows = {row["name"]: row for row in account["host_lane"]}
+    launch, python = rows["launch"], rows["python_dispatch"]
+    count = (account["launches"] or {}).get("count")
+    if launch["ms"] is None or python["ms"] is None or not count:
+        return []
+    given = {"launch_ms": launch["ms"], "python_ms": python["ms"], "launches": count}
+    given["us_a_launch"] = 1000 * launch["ms"] / count
+    said = {"launch": number(launch["ms"], "ms"), "python": number(python["ms"], "ms")}
+    said |= {"step": number(account["quantities"]["T"]["ms"], "ms"), "us": number(given["us_a_launch"], "us")}
+    return [finding("LAUNCH_AND_PYTHON", numbers=given, n=count, **said)]
+
+
+def judge_conditions(account: dict[str, Any]) -> list[Finding]:
+    """Say it when other processes used the processor while the step was measured."""
+    others = account["others_cpu_pct"]
+    if not others or others <= timing.OTHERS_PCT:
+        return []
+    return [finding("OTHER_WORK", numbers={"others_cpu_pct": others, "others_cpu_max_pct": others})]
+
+
+def judge_checks(account: dict[str, Any]) -> list[Finding]:
+    """Say every check that did not pass, with its own words."""
+    failed = [one for one in account["checks"] if one["passed"] is False and one["name"] in FAILED]
+    return [finding(FAILED[one["name"]], numbers=one["numbers"], said=one["said"]) for one in failed]

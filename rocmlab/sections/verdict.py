@@ -1,0 +1,283 @@
+"""12: so why is it slow: which suspects are supported, and by how many ms a token?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from rocmlab import (
+    best_remedy,
+    everyday,
+    hypotheses,
+    ledger_judges,
+    ledger_tables,
+    plots,
+    results,
+    suspects,
+    suspects_baseline,
+    waterfall,
+    words,
+)
+from rocmlab import clues as clues_of
+from rocmlab.clues import Clues
+from rocmlab.findings import Finding, finding
+from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
+from rocmlab.speed_roofs import Roofs
+from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict
+
+NEEDED = ("03", "04", "06", "11")  # what a verdict mostly rests on, to name where nothing is decided
+
+
+def section(run: Path) -> Section:
+    """Return the verdicts, the two roofs, the waterfall, the everyday answers and the discarded suspects."""
+    clues = clues_of.of_run(run)
+    if not clues.operators and not any(clues.rows.values()):
+        return Section("12", question("12"), missing=words.both("reason_no_records", notebook="12"))
+    found, roofs = hypotheses.judge(clues), suspects_baseline.roofs(clues)
+    made = Section("12", question("12"), how=words.both("how_12"))
+    slow = answer_slow(clues, found)
+    made.answers = {name: one for name, one in (("slow", slow), ("faster", best_remedy.judge(clues))) if one}
+    made.findings = [*([slow] if slow else [still_open(clues, found)]), *judge(clues, found, roofs)]
+    wrong = [one for one in made.findings if one["code"] == "VERDICT_WRONG_NUMBERS"]
+    if wrong:
+        made.answers["works"] = wrong[0]
+    made.discarded = [_told("SUSPECT_REFUTED", one) for one in found if one.verdict == REFUTED]
+    made.tables = [Table("hypotheses", words.both("hypotheses"), hypothesis_table(found), labels=LABELS)]
+    _add_figures(made, clues, roofs, run)
+    return made
+
+
+def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) -> None:
+    groups, foot = waterfall.parts(clues.account), footer(run, clues)
+    if groups:
+        shown = ("ledger_device",) if clues.on_cpu else ("ledger_host", "ledger_device")
+        given: dict[str, Any] = {"decided": clues.binds("host") is not None, "on_cpu": clues.on_cpu}
+        caption = words.both("figure_waterfall_cpu" if clues.on_cpu else "figure_waterfall")
+        alt = alt_waterfall(groups, clues.on_cpu)
+        made.figures.append(Figure("waterfall", lambda: waterfall.draw(groups, foot, **given), alt, caption))
+        made.tables += [one for one in ledger_tables.tables(clues.account or {}) if one.name in shown]
+        made.lead = "waterfall"
+    if roofs:
+        made.figures.append(
+            Figure("roofs-figure", lambda: draw_roofs(roofs, foot), alt_roofs(roofs), words.both("figure_roofs"))
+        )
+        made.tables.append(Table("roofs", words.both("verdict_roofs"), roof_table(roofs), labels=LABELS))
+    no_roofs = words.both("reason_cpu_subject" if clues.on_cpu else "reason_no_roofs")
+    made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), words.both("reason_no_ledger"))
+    made.absent |= {"roofs": no_roofs, "roofs-figure": no_roofs}
+    if clues.on_cpu:
+        made.absent["ledger_host"] = words.both("reason_cpu_subject")
+
+
+# ---- say
+
+
+def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
+    """Return the answer to "why is it slow" where the ledger decides it, None where it does not."""
+    step, device = clues.step, clues.device_ms
+    host, floor = clues.quantity("H"), clues.part("device", "memory_floor")
+    if step is None or device is None or clues.regime == "undecided":
+        return None
+    lane = None if clues.on_cpu or clues.regime == "mixed" else clues.regime.removesuffix("_bound")
+    said: dict[str, Any] = {"step": suspects.ms(step), "device": suspects.ms(device), "host": suspects.ms(host)}
+    said |= {"floor": suspects.ms(floor), "roof": words.number(clues.roof.gb_s, "GB/s")}
+    said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(found, lane)}
+    numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}
+    numbers |= {"residual_pct": (clues.account or {}).get("residual_pct"), "floor_ms": floor.ms if floor else None}
+    numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
+    at_roof = any(one.suspect == "bandwidth" and one.verdict == SUPPORTED for one in found)
+    if at_roof and floor and clues.regime != "host_bound":
+        return finding("VERDICT_AT_ROOF", numbers=numbers, **said | {"share": suspects.pct(floor.ms / step.ms)})
+    code = "VERDICT_CPU" if clues.on_cpu else f"VERDICT_{clues.regime.upper()}"
+    return finding(code, numbers=numbers, **said)
+
+
+def parts_of(found: list[Verdict], lane: str | None) -> Text:
+    """Return the supported parts of a lane (None: of any) with their ms, in brackets; "" where there are none."""
+    lanes = (lane,) if lane else ("host", "device")
+    table = suspects.table()["suspects"]
+    mine = [one for one in found if one.verdict == SUPPORTED and one.span and one.share_pct and not one.is_limit]
+    mine = [one for one in mine if table[one.suspect]["lane"] in lanes]
+    if not mine:
+        return dict.fromkeys(words.LANGUAGES, "")
+    return {
+        lang: words.word("verdict_parts", lang, parts=words.word("list_comma", lang).join(
+            words.word("verdict_part", lang, name=words.pick(one.name, lang), ms=suspects.ms(one.span)) for one in mine
+        ))
+        for lang in words.LANGUAGES
+    }  # fmt: skip
+
+
+def still_open(clues: Clues, found: list[Verdict]) -> Finding:
+    """Say that the step's cause is not decided, why, and which notebooks would."""
+    why = "verdict_ledger_missing" if clues.step is None else "verdict_ledger_undecided"
+    missing = [one for one in found if one.verdict == UNDECIDED]
+    notebooks = sorted({n for one in missing for n in one.decided_by}) or list(NEEDED)
+    return finding("VERDICT_OPEN", why=words.both(why), notebooks=_listed(notebooks))
+
+
+def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Finding]:
+    """Return the findings beside the answer: supported suspects, what is open, the residual, the ratio, everyday."""
+    made = []
+    for one in found:
+        if one.verdict == SUPPORTED and one.suspect == "wrong_numbers":
+            made.append(_told("VERDICT_WRONG_NUMBERS", one))
+        elif one.verdict == SUPPORTED:
+            made.append(_told("SUSPECT_LIMIT" if one.is_limit else "SUSPECT_SUPPORTED", one))
+    if clues.account and clues.regime != "undecided":
+        made += [one for one in ledger_judges.judge_checks(clues.account) if one["code"] == "RESIDUAL_LARGE"]
+    if roofs:
+        made.append(_ratio(roofs))
+    missing = [one for one in found if one.verdict == UNDECIDED]
+    if missing:
+        names = _joined([one.name for one in missing])
+        numbers = {"count": len(missing), "total": len(found)}
+        notebooks = _listed(sorted({n for one in missing for n in one.decided_by}))
+        made.append(finding("SUSPECTS_UNDECIDED", numbers=numbers, names=names, notebooks=notebooks))
+    return made + everyday.judge(clues, found)
+
+
+def _told(code: str, one: Verdict) -> Finding:
+    numbers = {"share_ms": one.span.ms if one.span else None, "share_pct": one.share_pct}
+    numbers = {f"{one.suspect}_{key}": value for key, value in numbers.items() if value is not None}
+    return finding(code, numbers=numbers, name=one.name, evidence=one.evidence, reversal=one.reversal)
+
+
+def _ratio(roofs: Roofs) -> Finding:
+    numbers = {"ratio": roofs.ratio, "ratio_of_roofs": roofs.of_roofs, "ratio_within_reach": roofs.within_reach}
+    numbers |= {"gpu_efficiency_pct": roofs.gpu.efficiency_pct, "cpu_efficiency_pct": roofs.cpu.efficiency_pct}
+    said = {"ratio": words.number(roofs.ratio, "×"), "of_roofs": words.number(roofs.of_roofs, "×")}
+    said |= {"reach": words.number(roofs.within_reach, "×")}
+    said |= {side: words.number(getattr(roofs, side).efficiency_pct, "%") for side in ("gpu", "cpu")}
+    return finding("RATIO_ROOFS", numbers=numbers, variant=None if roofs.why == "undecided" else roofs.why, **said)
+
+
+def _joined(texts: list[Text]) -> Text:
+    return {lang: words.word("list_comma", lang).join(words.pick(t, lang) for t in texts) for lang in words.LANGUAGES}
+
+
+def _listed(names: list[str]) -> Text:
+    return _joined([dict.fromkeys(words.LANGUAGES, name) for name in names])
+
+
+# ---- tables
+
+
+def hypothesis_table(found: list[Verdict]) -> pd.DataFrame:
+    """Return one row a suspect: verdict, ms and share of the step, grade, evidence, records, what would reverse it."""
+    lines = []
+    for one in found:
+        line: dict[str, Any] = {"verdict_suspect": one.name, "verdict_verdict": words.both(f"verdict_{one.verdict}")}
+        line |= {"verdict_ms": one.span.ms if one.span else None, "verdict_ms_reason": _no_ms(one)}
+        if one.span and one.span.high > one.span.low:
+            line |= {"verdict_ms_low": one.span.low, "verdict_ms_high": one.span.high}
+        line |= {"verdict_share_pct": one.share_pct, "verdict_share_pct_reason": _no_share(one)}
+        grade = one.grade if one.verdict != NOT_APPLICABLE else None
+        line |= {"verdict_grade": grade, "verdict_grade_reason": words.both("verdict_no_grade")}
+        line |= {"verdict_evidence": one.evidence, "verdict_records": ", ".join(one.records) or None}
+        line |= {"verdict_records_reason": words.both("verdict_not_here"), "verdict_reversal": one.reversal}
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _no_ms(one: Verdict) -> Text:
+    return one.no_ms or words.both("verdict_undecided_ms")
+
+
+def _no_share(one: Verdict) -> Text:
+    if one.span and one.suspect == "new_shapes":
+        return words.both("verdict_outside")
+    return words.both("verdict_no_step") if one.span else _no_ms(one)
+
+
+def roof_table(roofs: Roofs) -> pd.DataFrame:
+    """Return one row a side: bytes a token, bandwidth, the roof they make, the rate measured and the share reached."""
+    return pd.DataFrame(
+        [
+            {
+                "verdict_side": f"{name}, {side.dtype}", "verdict_moved_gb": side.bytes_a_token / 1e9,
+                "verdict_bandwidth_gb_s": side.gb_s, "verdict_roof_tok_s": side.roof_tok_s,
+                "verdict_measured_tok_s": side.tok_s, "verdict_measured_tok_s_low": side.tok_s_low,
+                "verdict_measured_tok_s_high": side.tok_s_high, "verdict_reached_pct": side.efficiency_pct,
+            }
+            for name, side in (("GPU", roofs.gpu), ("CPU", roofs.cpu))
+        ]
+    )  # fmt: skip
+
+
+# ---- figures
+
+
+@plots.styled
+def draw_roofs(roofs: Roofs, foot: str) -> Any:
+    """Draw each side on one scale of tok/s: what it writes, and the roof that its memory sets."""
+    figure, ax = plots.canvas(2.3)
+    for y, (name, side) in enumerate((("GPU", roofs.gpu), ("CPU", roofs.cpu))):
+        role = plots.ROLES[name]
+        ax.plot([side.tok_s, side.roof_tok_s], [y, y], color=role.colour, linewidth=2, alpha=0.35)
+        ax.plot([side.tok_s], [y], role.marker, color=role.colour, markersize=8)
+        ax.plot([side.roof_tok_s] * 2, [y - 0.22, y + 0.22], color=role.text, linewidth=2)
+        for x, text, place in ((side.tok_s, "measured", 1), (side.roof_tok_s, "roof", -1)):
+            ax.annotate(f"{text} {words.number(x)}", (x, y), xytext=(0, 11 * place), textcoords="offset points",
+                        ha="center", va="bottom" if place > 0 else "top", color=role.text, fontsize=8.5)  # fmt: skip
+    rates = [one for side in (roofs.gpu, roofs.cpu) for one in (side.tok_s, side.roof_tok_s)]
+    ax.set_xscale("log")
+    ax.set_xlim(min(rates) / 2.2, max(rates) * 2.2)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_ylim(1.62, -0.62)
+    ax.set_yticks([0, 1], [f"GPU,\n{roofs.gpu.dtype}", f"CPU,\n{roofs.cpu.dtype}"])
+    ax.tick_params(axis="y", length=0, labelcolor=plots.INK)
+    ax.grid(axis="x")
+    ax.set_xlabel("decode [tok/s], logarithmic")
+    plots.footer(figure, foot)
+    return figure
+
+
+def alt_waterfall(groups: list[waterfall.Group], on_cpu: bool) -> Text:
+    """Say the waterfall in words."""
+    step = words.number(groups[0].step_ms, "ms")
+    return {
+        lang: words.word("alt_waterfall", lang, step=step, values=waterfall.told(groups, lang, on_cpu))
+        for lang in words.LANGUAGES
+    }
+
+
+def alt_roofs(roofs: Roofs) -> Text:
+    """Say both sides in words."""
+    values = {name: words.number(getattr(roofs, name).tok_s, "tok/s") for name in ("gpu", "cpu")}
+    values |= {f"{name}_roof": words.number(getattr(roofs, name).roof_tok_s, "tok/s") for name in ("gpu", "cpu")}
+    return words.both("alt_roofs", **values)
+
+
+def footer(run: Path, clues: Clues) -> str:
+    """Return what travels with every picture of this section."""
+    birth, host = results.birth(run), snapshot(run).get("host") or {}
+    mine, asked = (clues.account or {}).get("subject") or {}, birth.get("asked")
+    notice = "CPU run, no GPU measured" if clues.on_cpu else ""
+    if clues.on_cpu and asked not in (None, "auto", "cpu"):
+        notice = f"CPU run, {asked} was asked for and is not here"
+    card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
+    n = ((clues.account or {}).get("quantities") or {}).get("T", {}).get("n")
+    return plots.footer_text(
+        card=str(card), model=str(mine.get("model_spec") or ""), dtype=clues.dtype, batch=mine.get("batch"), n=n,
+        date=str(birth.get("started") or ""), notice=notice,
+    )  # fmt: skip
+
+
+NAMES = (
+    "suspect", "verdict", "ms", "share_pct", "grade", "evidence", "records", "reversal", "side",
+    "moved_gb", "bandwidth_gb_s", "roof_tok_s", "measured_tok_s", "reached_pct",
+)  # fmt: skip
+ENDINGS = ("_tok_s", "_gb_s", "_gb", "_pct")
+
+
+def _heading(name: str) -> Text:
+    bare = next((name.removesuffix(end) for end in ENDINGS if name.endswith(end)), name)
+    return words.both(f"column_verdict_{bare}")
+
+
+LABELS = {f"verdict_{name}": _heading(name) for name in NAMES}

@@ -1,0 +1,161 @@
+"""Suspects that lie in the card, its dtype and the model's size: emulated dtypes, a model too small, clocks, spilled
+memory. Pure.
+
+Each takes the clues and returns a Verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocmlab import ceiling, conditions, curves, drift, experiments, words
+from rocmlab.clues import Clues, Row, Span, median
+from rocmlab.rates import is_number
+from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided
+
+EMULATED, AS_FAST = 0.6, 0.8  # of float16's rate for bfloat16; between the two nothing is claimed
+HALF_SLOW = 0.5  # of float32's rate: a 16-bit type below this is converted, not computed
+ROOM = 0.5  # of the step: a device that works less than this could do twice the work in the same time
+WIDER_FREE = 1.25  # times the step: a model twice as wide that takes no longer found room on the card
+
+
+def wrong_dtype(clues: Clues) -> Verdict:
+    """Judge whether the subject's dtype is computed by the device or only emulated."""
+    rates, records = gemm_rates(clues), ("gemm_rate", "experiments")
+    if clues.dtype == "float32":
+        return not_applicable("wrong_dtype", "float32")
+    own, wide, half = (rates.get(name) for name in (clues.dtype, "float32", "float16"))
+    if own is None or wide is None:
+        return undecided("wrong_dtype", "06", records=records)
+    rate = {name: words.number(one, "TFLOP/s") for name, one in (("rate", own), ("wide", wide), ("half", half))}
+    told: dict[str, Any] = {"dtype": clues.dtype, **rate}
+    kept: dict[str, Any] = {"records": records, "grade": "B", "step_ms": clues.step.ms if clues.step else None}
+    computed = _computed(own, wide, half if clues.dtype == "bfloat16" else None)
+    if computed is None:
+        return undecided("wrong_dtype", "11", wording="between", **told, **kept)
+    if computed:
+        return refuted("wrong_dtype", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    better = _other_dtype(clues)
+    if better is None or not clues.step:
+        kept["no_ms"] = words.both("verdict_no_experiment")
+        if clues.binds("device") is False:
+            return refuted("wrong_dtype", "hidden_dtype", span=Span(0.0, 0.0, 0.0), **told, **kept)
+        return supported("wrong_dtype", **told, **kept)
+    span = Span(*(clues.step.ms * (1 - ratio) for ratio in better))
+    if better[1] <= 1 - SHARE:
+        return supported("wrong_dtype", span=span, **told, **kept)
+    return refuted("wrong_dtype", "hidden_dtype", span=Span(max(span.ms, 0.0), span.low, span.high), **told, **kept)
+
+
+def _computed(own: float, wide: float, half: float | None) -> bool | None:
+    """Tell from rates whether a 16-bit dtype is computed; `half` is float16's, where the dtype is bfloat16."""
+    if own < HALF_SLOW * wide or (half is not None and own < EMULATED * half):
+        return False
+    return True if own >= AS_FAST * (half if half is not None else wide) else None
+
+
+def gemm_rates(clues: Clues) -> dict[str, float]:
+    """Return the best rate of each dtype in TFLOP/s over the sizes of 06."""
+    found: dict[str, float] = {}
+    for row in clues.table("gemm_rate"):
+        once = median(row.get("samples_ms"))
+        sizes = [row.get(key) for key in ("m", "n", "k")]
+        flop = row.get("flops") or (2.0 * sizes[0] * sizes[1] * sizes[2] if all(is_number(s) for s in sizes) else None)  # type: ignore[operator]
+        if once and flop and row.get("dtype"):
+            found[row["dtype"]] = max(found.get(row["dtype"], 0.0), flop / once / 1e9)
+    return found
+
+
+def _other_dtype(clues: Clues) -> tuple[float, float, float] | None:
+    """Return T in another dtype over T in this one, (median, high, low), the best that was tried as an experiment."""
+    others = {"float16", "float32"} - {clues.dtype}
+    ratios = [ratio_of(row) for row in clues.table("experiments") if row.get("name") in others]
+    known = [one for one in ratios if one]
+    return min(known, key=lambda one: one[0]) if known else None
+
+
+def ratio_of(row: Row) -> tuple[float, float, float] | None:
+    """Return T_changed / T_baseline of one experiment as observed, (median, high, low); None where it did not run."""
+    found = experiments.observed(row)
+    return (found.median, found.high, found.low) if found else None
+
+
+# ---- the card and its size
+
+
+def model_small(clues: Clues) -> Verdict:
+    """Judge whether the model gives the card too little to do: a wider model would then cost nothing more."""
+    if clues.on_cpu:
+        return not_applicable("model_small", "on_cpu")
+    step, device = clues.step, clues.device_ms
+    wider = next((ratio_of(row) for row in clues.table("experiments") if row.get("name") == "width_x2"), None)
+    if step is None or device is None:
+        return undecided("model_small", "11", records=("step",))
+    idle = Span(step.ms - device.ms, step.low - device.high, step.high - device.low)
+    told: dict[str, Any] = {"device": ms(device), "step": ms(step), "share": pct(device.ms / step.ms)}
+    kept: dict[str, Any] = {"records": ("step", "experiments"), "step_ms": step.ms, "grade": "D"}
+    room = clues.binds("host") is True and device.high <= ROOM * step.low
+    full = clues.binds("device") is True or (device.low > ROOM * step.high)
+    if room and (wider is None or wider[0] <= WIDER_FREE):
+        return supported("model_small", span=idle, **told, **kept)
+    if full and (wider is None or wider[0] > WIDER_FREE):
+        return refuted("model_small", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    return undecided("model_small", "11", wording="mixed", span=idle, ms=ms(idle), **told, **kept)
+
+
+CLOCK_CODES = ("THROTTLING", "SLOWS_DOWN", "CLOCK_RAMP")
+POWER_CODES = ("POWER_SAVING", "ON_BATTERY")
+
+
+def clocks(clues: Clues) -> Verdict:
+    """Judge clocks that do not rise, fall with heat, or are held down by a power plan."""
+    rows = clues.table("lengths")
+    lengths = sorted({r["length"] for r in rows if r.get("kind") == "hand" and r.get("visit") == "steady"})
+    series = [curves.gaps_ms(rows, length) for length in lengths]
+    seen = [one for gaps in series for one in drift.judge(gaps, op="decode step")[1] if one["code"] in CLOCK_CODES]
+    power = [one for one in conditions.power(clues.snapshot) if one["code"] in POWER_CODES]
+    long_enough = any(len(gaps) >= drift.MIN_CALLS for gaps in series)
+    step = clues.step.ms if clues.step else None
+    kept: dict[str, Any] = {"records": ("lengths", "snapshot"), "grade": "D", "step_ms": step}
+    down = next((one for one in seen if one["code"] != "CLOCK_RAMP"), None)
+    if down:
+        numbers = down["numbers"]
+        lost = numbers["last_third_ms"] - numbers["first_third_ms"]
+        told = {"first": ms(numbers["first_third_ms"]), "last": ms(numbers["last_third_ms"])}
+        return supported("clocks", span=Span(lost, lost, lost), **told, **kept)
+    if power:
+        plan = str(power[0]["words"].get("plan") or "battery")
+        return supported("clocks", "plan", plan=plan, no_ms=words.both("verdict_no_single_time"), **kept)
+    if not long_enough:
+        return undecided("clocks", "04", **kept)
+    return refuted("clocks", span=Span(0.0, 0.0, 0.0), count=sum(map(len, series)), **kept)
+
+
+def spilled(clues: Clues) -> Verdict:
+    """Judge whether the model's memory reaches past the card's own into memory behind PCIe."""
+    if clues.on_cpu:
+        return not_applicable("spilled", "on_cpu")
+    rows, need = clues.table("ceiling"), clues.weight_bytes
+    sizes = [row["bytes"] for row in rows if row.get("way") == "read" and ceiling.rate(row)]
+    if not sizes or need is None:
+        return undecided("spilled", "04", records=("ceiling",))
+    over = ceiling.spill(rows)
+    kept: dict[str, Any] = {
+        "records": ("ceiling", "lengths"),
+        "grade": "D",
+        "step_ms": clues.step.ms if clues.step else None,
+    }
+    told: dict[str, Any] = {"need": words.number(need, "B"), "largest": words.number(float(max(sizes)), "B")}
+    if over is None:
+        if max(sizes) < need:
+            return undecided("spilled", "04", wording="not_reached", **told, **kept)
+        return refuted("spilled", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    told |= {"begin": words.number(float(over["bytes"]), "B"), "rate": words.number(over["gb_s"], "GB/s")}
+    fits = max((size for size in sizes if size < over["bytes"]), default=0)
+    if need <= fits:
+        return refuted("spilled", "fits", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    if need < over["bytes"]:
+        return undecided("spilled", "04", wording="between_sizes", **told, **kept)
+    slower = 1e-6 * (1 / over["gb_s"] - 1 / over["usual_gb_s"])  # ms a byte that lies outside
+    span = Span((need - (fits + over["bytes"]) / 2) * slower, (need - over["bytes"]) * slower, (need - fits) * slower)
+    return supported("spilled", span=span, ms=ms(span), **told, **kept)

@@ -1,0 +1,185 @@
+"""Suspects that cost the host's time: Python, launches, submission, waiting, new shapes, falling back. Pure.
+
+Each takes the clues and returns a Verdict; the rule for a part of the step is suspects.by_share.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from rocmlab import attention_tables, curves, evidence, sweep, words
+from rocmlab.clues import Clues, Span, median
+from rocmlab.rates import is_number
+from rocmlab.steadiness import FIRST_VISIT_TIMES
+from rocmlab.suspects import (
+    SHARE,
+    Verdict,
+    by_share,
+    ms,
+    not_applicable,
+    pct,
+    refuted,
+    supported,
+    undecided,
+)  # fmt: skip
+
+FIRST_VISIT_LEAST = 1.15  # times the steady visit, for every shape: noise slows some of them, never all
+WAITS_A_TOKEN = 2  # reading a token back is one; a second may be the stop rule's
+# Operators of 02's catalogue that a decode step of these models goes through.
+OF_DECODE = (
+    "linear", "linear_one_row", "linear_vocabulary", "matrix_vector", "mm", "rms_norm", "rms_norm_by_hand", "embedding",
+    "rope", "kv_cache_index_copy", "kv_cache_slice", "kv_cache_cat", "repeat_kv", "swiglu", "silu", "softmax",
+    "sdpa", "sdpa_grouped_query", "sdpa_decode", "attention_by_hand", "add", "mul_broadcast", "cat_stack_split",
+    "argmax", "greedy", "cast",
+)  # fmt: skip
+
+
+def python_dispatch(clues: Clues) -> Verdict:
+    """Judge the host's own work: Python and operator dispatch, without launches."""
+    return by_share(
+        clues, "python_dispatch", "host", clues.part("host", "python_dispatch"),
+        grade=clues.grade("host", "python_dispatch"), records=("step",), notebooks=("11",),
+    )  # fmt: skip
+
+
+def launches(clues: Clues) -> Verdict:
+    """Judge what launching adds to dispatch; the empty kernel below torch tells how much of it is the driver's."""
+    if clues.on_cpu:
+        return not_applicable("launches", "on_cpu")
+    found, count = clues.part("host", "launch"), clues.launches
+    driver = driver_us(clues)
+    each = dict.fromkeys(words.LANGUAGES, "")
+    if found and count:
+        each = words.both("verdict_launches", count=f"{count:,.0f}", us=words.number(1000 * found.ms / count, "us"))
+    if count and driver:
+        more = words.both("verdict_driver", us=words.number(driver, "us"), ms=ms(count * driver / 1000))
+        each = {lang: each[lang] + more[lang] for lang in each}
+    return by_share(
+        clues, "launches", "host", found, grade=clues.grade("host", "launch"), records=("step", "launch_cost"),
+        notebooks=("11",), each=each,
+    )  # fmt: skip
+
+
+def driver_us(clues: Clues) -> float | None:
+    """Return what launching an empty kernel through the driver costs in us, below torch."""
+    rows = [row for row in clues.table("launch_cost") if row.get("layer") == "driver"]
+    return median([one for row in rows for one in row.get("samples_us") or []])
+
+
+def submission(clues: Clues) -> Verdict:
+    """Judge batching and flushes of the Windows driver: a step that waits for its token against queued steps."""
+    if clues.on_cpu:
+        return not_applicable("submission", "on_cpu")
+    if clues.system and clues.system != "Windows":
+        return not_applicable("submission", "not_windows", system=clues.system)
+    step, queued = clues.step, clues.quantity("T_block")
+    if step is None or queued is None:
+        return undecided("submission", "11", records=("step",))
+    apart = Span(step.ms - queued.ms, step.low - queued.high, step.high - queued.low)
+    kept: dict[str, Any] = {"records": ("step",), "step_ms": step.ms, "grade": "D"}
+    told: dict[str, Any] = {
+        "ms": ms(max(apart.ms, 0.0)),
+        "step": ms(step),
+        "queued": ms(queued),
+        "share": pct(apart.ms / step.ms),
+    }
+    if apart.high < SHARE * step.ms:
+        return refuted("submission", span=Span(max(apart.ms, 0.0), max(apart.low, 0.0), apart.high), **told, **kept)
+    if apart.low < SHARE * step.ms:
+        return undecided("submission", "11", wording="wide", span=apart, low=ms(apart.low), high=ms(apart.high),
+                         **told, **kept)  # fmt: skip
+    return supported("submission", span=apart, **told, **kept)
+
+
+def waiting(clues: Clues) -> Verdict:
+    """Judge synchronisation and reading back: its part of the host lane, and how often a token waits."""
+    if clues.on_cpu:
+        return not_applicable("waiting", "on_cpu")
+    waits = waits_a_token(clues)
+    seen = dict.fromkeys(words.LANGUAGES, "") if waits is None else words.both("verdict_waits", waits=f"{waits:g}")
+    return by_share(
+        clues, "waiting", "host", clues.part("host", "readback"), grade=clues.grade("host", "readback"),
+        records=("step", "profiler"), notebooks=("11",), seen=seen,
+    )  # fmt: skip
+
+
+def waits_a_token(clues: Clues) -> float | None:
+    """Return how many calls of a token wait for the device: by the trace, else by the runtime's log."""
+    seen = (clues.of_profiler("evidence") or {}).get("sync_calls_a_token")
+    if is_number(seen):
+        return float(seen)
+    steps = [one for row in clues.table("library_runs") for one in (row.get("per_step") or {}).values()]
+    counts = [one.get("synchronisations_a_step") for one in steps]
+    return next((float(one) for one in counts if is_number(one)), None)
+
+
+def cpu_fallback(clues: Clues) -> Verdict:
+    """Judge whether an operator of the decode step runs on the CPU behind the user's back."""
+    if clues.on_cpu:
+        return not_applicable("cpu_fallback", "on_cpu")
+    mine = [row for row in clues.operators if row.get("op") in OF_DECODE]
+    mine = [row for row in mine if row.get("dtype") == clues.dtype] or mine
+    placed = {row["op"]: evidence.levels(row)["on_device"] for row in mine}
+    fell = [op for op, state in placed.items() if state == "no"]
+    kept: dict[str, Any] = {
+        "records": ("operators", "profiler"),
+        "step_ms": clues.step.ms if clues.step else None,
+        "no_ms": words.both("verdict_no_single_time"),
+    }
+    if fell:
+        return supported("cpu_fallback", names=", ".join(fell), **kept)
+    proved, waits = [op for op, state in placed.items() if state == "yes"], waits_a_token(clues)
+    if not proved:
+        return undecided("cpu_fallback", "02", **kept)
+    if waits is not None and waits > WAITS_A_TOKEN:
+        return undecided("cpu_fallback", "07", wording="waits", waits=f"{waits:g}", count=len(proved), **kept)
+    return refuted("cpu_fallback", span=Span(0.0, 0.0, 0.0), count=len(proved), **kept)
+
+
+def new_shapes(clues: Clues) -> Verdict:
+    """Judge what the first visit of a shape costs: compiling, searching or planning, paid once for each length."""
+    found = _visits(clues)
+    if not found:
+        return undecided("new_shapes", "04", "05", records=("lengths", "batches"))
+    first, usual = (statistics.median(column) for column in zip(*found, strict=True))
+    least = min(one / other for one, other in found)
+    told: dict[str, Any] = {"first": ms(first), "usual": ms(usual), "count": len(found)}
+    kept: dict[str, Any] = {"records": ("lengths", "batches"), "grade": "D"}
+    if first > FIRST_VISIT_TIMES * usual and least > FIRST_VISIT_LEAST:
+        extra, charged = [one - other for one, other in found], charging(clues)
+        span = Span(first - usual, min(extra), max(extra))
+        return supported("new_shapes", span=span, extra=ms(span), by=charged, **told, **kept)
+    if first > FIRST_VISIT_TIMES * usual:
+        return undecided("new_shapes", "04", wording="some", **told, **kept)
+    return refuted("new_shapes", span=Span(max(first - usual, 0.0), 0.0, max(first - usual, 0.0)), **told, **kept)
+
+
+def charging(clues: Clues) -> dict[str, str]:
+    """Name the attention path that charges for a first visit, in ms a step, where notebook 09 found one; else ""."""
+    rows = clues.table("attention")
+    lines = [one for one in attention_tables.visits(rows) if one["backend"] == "default" and one["charge_ms"]]
+    head = next(
+        (r for r in attention_tables.usual(attention_tables.own(rows), "decode") if r["backend"] == "default"), None
+    )
+    if not lines or head is None or lines[0]["charge_ms"].low <= 0:
+        return dict.fromkeys(words.LANGUAGES, "")
+    took = attention_tables.path(head, rows, [])["path"] or "default"
+    return words.both("verdict_charged", path=took, ms=ms(lines[0]["charge_ms"].median))
+
+
+def _visits(clues: Clues) -> list[tuple[float, float]]:
+    """Return (first visit, later visits) of a step in ms for every length of 04 and every batch of 05."""
+    found = []
+    for line in curves.by_visit(clues.table("lengths")).to_dict("records"):
+        first, usual = line.get("tpot_first_ms"), line.get("tpot_steady_ms")
+        later = usual.median if usual else line.get("tpot_second_ms")
+        if is_number(first) and is_number(later) and first == first and later == later:
+            found.append((float(first), float(later)))
+    rows = clues.table("batches")
+    first, steady = sweep.passes(rows, "first"), sweep.passes(rows)
+    for item in sweep.items(rows):
+        new, usual = sweep.of(first, item)["decode_step_ms"].dropna(), sweep.of(steady, item)["decode_step_ms"].dropna()
+        if len(new) and len(usual):
+            found.append((float(new.iloc[0]), float(usual.median())))
+    return found

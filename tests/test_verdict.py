@@ -1,0 +1,133 @@
+"""Section 12 from whole run folders: answers, main figure, tables, and what happens where half of it is missing."""
+
+import dataclasses
+import re
+
+import machines as m
+import page_case
+import pytest
+from bs4 import BeautifulSoup
+
+from rocmlab import findings, outline, plots, report, runner, sections, suspects, words
+from rocmlab.sections import verdict
+
+FOLDERS = {
+    "h200": (m.h200, m.steps_of_h200, "sm_90", "NVIDIA H200"),
+    "gfx1032": (m.gfx1032, m.steps_of_gfx1032, "gfx1032", "AMD Radeon RX 6650 XT"),
+    "cpu": (m.slow_cpu, m.steps_of_cpu, "cpu", "Test CPU"),
+}
+
+
+def folder(path, name, **rows):
+    machine, steps, arch, card = FOLDERS[name]
+    found = machine()
+    found = dataclasses.replace(found, rows=found.rows | rows)
+    return m.write(path / name, found, steps(), name=name, arch=arch, card=card)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    run = folder(tmp_path_factory.mktemp("verdict"), "h200")
+    report.build(run)
+    return run
+
+
+def soup(path):
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+# ---- the page
+
+
+def test_the_verdict_answers_slow_and_faster_and_leaves_works_to_the_others(built):
+    facts = outline.read(built)
+    given = outline.answers(facts)
+    assert given["slow"]["code"] == "VERDICT_HOST_BOUND" and given["faster"]["code"] == "BEST_REMEDY"
+    assert given["works"]["code"] == "PASS"
+    page = soup(built / "index.html")
+    assert "18.6 ms" in page.select_one("#slow").parent.text and "529 tok/s" in page.select_one("#faster").parent.text
+
+
+def test_the_main_figure_stands_under_the_answers_and_only_there(built):
+    for file in ("index.html", "index.zh.html"):
+        page = soup(built / file)
+        lead = page.select_one("section.lead")
+        assert lead.find_previous("section")["class"] == ["answers"]
+        assert lead.select_one("figure")["id"] == "fig-12-waterfall"
+        assert len(page.select("#fig-12-waterfall")) == 1
+        assert re.search(r"1[.。]", lead.select_one("figcaption b").text)
+        numbers = [int(re.search(r"\d+", one.text)[0]) for one in page.select("figcaption b")]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert lead.select_one("a[href='#n12']") and page.select_one("#n12")
+        assert "18.9 ms" in lead.img["alt"]
+
+
+def test_the_page_shows_every_suspect_once_and_the_discarded_ones_with_numbers(built):
+    page = soup(built / "index.html")
+    rows = [row.th.text for row in page.select("#cap-12-hypotheses + .scroll tbody tr")]
+    assert len(rows) == len(set(rows)) == len(suspects.order())
+    assert rows[0] == "launching kernels"
+    discarded = page.select_one("#discarded").parent.text
+    assert "only 2% of a step of 18.9 ms" in discarded and "7.00 GiB" in discarded
+    assert page.select("td.long")
+
+
+def test_a_page_without_a_ledger_has_no_main_figure_and_says_why(tmp_path):
+    run = folder(tmp_path, "h200")
+    (run / "records" / "step.jsonl").unlink()
+    report.build(run)
+    page = soup(run / "index.html")
+    assert page.select_one("section.lead") is None
+    facts = outline.read(run)
+    part = facts.made["12"]
+    assert "slow" not in part.answers and part.findings[0]["code"] == "VERDICT_OPEN"
+    assert outline.answers(facts)["slow"]["code"] == "FIXED_COST_PER_STEP"  # what 05 can say stays
+    assert "notebook 11 did not run" in part.absent["waterfall"]["en"]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_machine_gets_a_section_in_both_languages(tmp_path, name):
+    part = verdict.section(folder(tmp_path, name))
+    for lang in words.LANGUAGES:
+        for one in [*part.findings, *part.discarded, *part.answers.values()]:
+            said = findings.say(one, lang)
+            assert said["sentence"] and findings.UNKNOWN[lang] not in said["sentence"], said
+    for figure in part.figures:
+        figure.draw()
+        with plots.narrow():
+            assert figure.draw().get_size_inches()[0] == plots.NARROW_IN
+    assert part.lead == "waterfall" and not part.missing
+
+
+def test_a_cpu_run_pretends_no_gpu(tmp_path):
+    part = verdict.section(folder(tmp_path, "cpu"))
+    assert part.answers["slow"]["code"] == "VERDICT_CPU"
+    assert [table.name for table in part.tables] == ["hypotheses", "ledger_device"]
+    assert [figure.name for figure in part.figures] == ["waterfall"]
+    text = " ".join(findings.say(one)["sentence"] for one in part.findings)
+    assert "no GPU at work" in text and "Does the model run on the CPU? Yes" in text and "launch" not in text
+
+
+def test_wrong_numbers_win_the_first_answer(tmp_path):
+    wrong = [m.operator("q_proj", "linear", 0.02, 4.2e6, value={"outside": 3, "not_finite": 0})]
+    run = folder(tmp_path, "h200", shapes=wrong)
+    given = outline.answers(outline.read(run))
+    assert given["works"]["code"] == "VERDICT_WRONG_NUMBERS" and "q_proj" in findings.say(given["works"])["sentence"]
+
+
+def test_an_empty_run_has_no_verdict(tmp_path):
+    (tmp_path / "records").mkdir()
+    assert "12" in verdict.section(tmp_path).missing["en"]
+
+
+def test_a_run_of_01_alone_is_all_open_and_never_a_crash(tmp_path):
+    run = page_case.copy(tmp_path)
+    for path in (run / "records").glob("*.jsonl"):
+        if path.stem != "snapshot":
+            path.unlink()
+    made = next(one for one in sections.collect(run) if one.notebook == "12")
+    assert made.missing and "could not be" not in made.missing["en"]
+
+
+def test_the_runner_redraws_the_verdict_every_time():
+    assert "12" in runner.ALWAYS and "13" in runner.ALWAYS

@@ -7,9 +7,9 @@ import weakref
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
 from rocmlab import attention_trial, fixed_arms, replay
+
+torch = pytest.importorskip("torch")
 
 
 class Owned:

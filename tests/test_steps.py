@@ -206,7 +206,8 @@ def test_no_spin_is_longer_than_a_driver_allows(monkeypatch):
 
 def test_queue_and_graphs_write_their_rows(monkeypatch, tmp_path):
     Device(monkeypatch)
-    monkeypatch.setattr(replay, "capture", lambda work, reset=lambda: None: replay.Captured(graph(work), reset, work(), work))
+    stands_in = lambda work, reset=lambda: None: replay.Captured(graph(work), reset, work(), work)  # noqa: E731
+    monkeypatch.setattr(replay, "capture", stands_in)
     monkeypatch.setattr(clock, "qualify", lambda device: {"tick_ns": 1, "wait_ms": 0.0})
     run = results.start("11", str(tmp_path))
     notes = steps.Notes(run, CPU | {"context": 8})

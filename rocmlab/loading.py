@@ -1,0 +1,134 @@
+"""Does feeding images keep up? DataLoader workers, and copies to the card from ordinary and from pinned memory.
+
+`study(...)` measures both in one child; rows go to the tables `loader` (one line a number of workers) and `transfers`
+(one line a size and a way). Images are made on the spot, so that no disk is timed.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rocmlab import clock, isolate, timing
+from rocmlab.results import Run
+
+PICTURE = 256  # pixels of a side before the crop
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (64 * KIB, MIB, 16 * MIB, 128 * MIB)
+SAMPLES = 8
+
+
+class Pictures:
+    """A data set of made-up photographs: noise, smoothed, cut to `image` pixels, mirrored, scaled as ResNet wants it.
+
+    About as much work as decoding and cropping a small JPEG, and the same on every machine.
+    """
+
+    def __init__(self, count: int, image: int) -> None:
+        self.count, self.image = count, image
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        import torch
+        from torch.nn import functional
+
+        generator = torch.Generator().manual_seed(index)
+        side = max(PICTURE, self.image)
+        raw = torch.randint(0, 256, (1, 3, side, side), generator=generator, dtype=torch.uint8)
+        smooth = functional.avg_pool2d(raw.float(), 5, stride=1, padding=2)
+        left = int(torch.randint(0, side - self.image + 1, (1,), generator=generator))
+        cut = smooth[0, :, left : left + self.image, left : left + self.image]
+        return ((cut.flip(2) if index % 2 else cut) / 255 - 0.45) / 0.225
+
+
+def study(
+    run: Run, device: str, *, workers: list[int], batch: int, image: int, batches: int, limit_s: float
+) -> list[dict[str, Any]]:
+    """Measure workers and copies in one child process; return how it ended."""
+    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "device": device}
+    given |= {"workers": workers, "batch": batch, "image": image, "batches": batches}
+    outcome = isolate.call("rocmlab.loading:measure", given, limit_s=limit_s)
+    return [isolate.record(run, "loading_ended", "loader and copies", outcome)]
+
+
+def measure(
+    run_dir: str, notebook: str, attempt: str, device: str, workers: list[int], batch: int, image: int, batches: int
+) -> None:
+    """Measure the loader for each number of workers before a device is touched, then the copies."""
+    run, cores = Run(Path(run_dir), notebook, attempt), timing.load()["cores"] or 1
+    head = {"device": device, "batch": batch, "image_px": image, "cores": cores, "load": timing.load()}
+    for count in workers:
+        if count > cores:
+            row = {"samples_ms": [], "reason": f"more workers than the {cores} cores"}
+        else:
+            row = one_loader(count, batch, image, batches)
+        run.append("loader", head | {"workers": count} | row)
+    if device != "cpu":
+        timing.use(device)
+        run.append("transfers", [head | row for row in copies(device, batch * 3 * image * image * 4)])
+
+
+def one_loader(count: int, batch: int, image: int, batches: int) -> dict[str, Any]:
+    """Return {samples_ms, start_ms} of one DataLoader: ms a batch, once all workers are at work.
+
+    With n workers the first batches come together; so many are made before the clock starts, and what is timed is the
+    whole rest, cut into stretches of n batches.
+    """
+    from torch.utils.data import DataLoader
+
+    stretch = max(1, count)
+    total = 2 * stretch + stretch * max(1, round(batches / stretch))
+    began = time.perf_counter()
+    try:
+        loader = DataLoader(Pictures(total * batch, image), batch_size=batch, num_workers=count)  # type: ignore[arg-type]
+        feed = iter(loader)
+        next(feed)
+        start_ms = 1000 * (time.perf_counter() - began)
+        for _ in range(2 * stretch - 1):
+            next(feed)
+        samples, late = [], time.perf_counter()
+        for _ in range((total - 2 * stretch) // stretch):
+            early = late
+            for _ in range(stretch):
+                next(feed)
+            late = time.perf_counter()
+            samples.append(1000 * (late - early) / stretch)
+        del feed
+    except (RuntimeError, OSError) as error:  # shared memory too small in a container, no processes allowed
+        return {"samples_ms": [], "reason": f"{type(error).__name__}: {error}"[:500]}
+    return {"samples_ms": samples, "start_ms": start_ms}
+
+
+def copies(device: str, batch_bytes: int) -> list[dict[str, Any]]:
+    """Return one row a size and a way (pageable, pinned) of copies from the host to the device, taken in turns."""
+    import torch
+
+    rows = []
+    for size in sorted({*SIZES, batch_bytes}):
+        try:
+            target = torch.empty(size, dtype=torch.uint8, device=torch.device(device))
+            plain = torch.randint(0, 256, (size,), dtype=torch.uint8)
+            ways = {"pageable": plain, "pinned": plain.pin_memory()}
+            samples: dict[str, list[float]] = {way: [] for way in ways}
+            for name in ways:
+                clock.warm(lambda name=name: target.copy_(ways[name], non_blocking=True), device, blocks=3)  # type: ignore[misc]
+            passes = max(1, round(4 * MIB / size))
+            for block in range(SAMPLES):
+                for name in ways if block % 2 == 0 else list(ways)[::-1]:
+                    samples[name].append(_copy_ms(target, ways[name], passes, device))
+            rows += [{"way": way, "bytes": size, "passes": passes, "samples_ms": samples[way]} for way in ways]
+        except RuntimeError as error:
+            rows += [{"way": way, "bytes": size, "samples_ms": [], "reason": str(error)[:500]} for way in ("pageable", "pinned")]
+            timing.release(device)
+    return [row | {"batch_bytes": batch_bytes, "clock": clock.WALL} for row in rows]
+
+
+def _copy_ms(target: Any, given: Any, passes: int, device: str) -> float:
+    def work() -> None:
+        for _ in range(passes):
+            target.copy_(given, non_blocking=True)
+
+    return clock.timed(work, device) / passes

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ SAMPLES = 8
 class Pictures:
     """A data set of made-up photographs: noise, smoothed, cut to `image` pixels, mirrored, scaled as ResNet wants it.
 
-    About as much work as decoding and cropping a small JPEG, and the same on every machine.
+    The same on every machine; decoding large JPEG files costs several times as much.
     """
 
     def __init__(self, count: int, image: int) -> None:
@@ -48,7 +49,8 @@ def study(
     run: Run, device: str, *, workers: list[int], batch: int, image: int, batches: int, limit_s: float
 ) -> list[dict[str, Any]]:
     """Measure workers and copies in one child process; return how it ended."""
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "device": device}
+    given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    given["device"] = device
     given |= {"workers": workers, "batch": batch, "image": image, "batches": batches}
     outcome = isolate.call("rocmlab.loading:measure", given, limit_s=limit_s)
     return [isolate.record(run, "loading_ended", "loader and copies", outcome)]
@@ -83,7 +85,8 @@ def one_loader(count: int, batch: int, image: int, batches: int) -> dict[str, An
     total = 2 * stretch + stretch * max(1, round(batches / stretch))
     began = time.perf_counter()
     try:
-        loader = DataLoader(Pictures(total * batch, image), batch_size=batch, num_workers=count)  # type: ignore[arg-type]
+        pictures: Any = Pictures(total * batch, image)
+        loader: Any = DataLoader(pictures, batch_size=batch, num_workers=count)
         feed = iter(loader)
         next(feed)
         start_ms = 1000 * (time.perf_counter() - began)
@@ -113,22 +116,25 @@ def copies(device: str, batch_bytes: int) -> list[dict[str, Any]]:
             plain = torch.randint(0, 256, (size,), dtype=torch.uint8)
             ways = {"pageable": plain, "pinned": plain.pin_memory()}
             samples: dict[str, list[float]] = {way: [] for way in ways}
-            for name in ways:
-                clock.warm(lambda name=name: target.copy_(ways[name], non_blocking=True), device, blocks=3)  # type: ignore[misc]
+            for given in ways.values():
+                clock.warm(_copies(target, given, 1), device, blocks=3)
             passes = max(1, round(4 * MIB / size))
             for block in range(SAMPLES):
                 for name in ways if block % 2 == 0 else list(ways)[::-1]:
-                    samples[name].append(_copy_ms(target, ways[name], passes, device))
+                    samples[name].append(clock.timed(_copies(target, ways[name], passes), device) / passes)
             rows += [{"way": way, "bytes": size, "passes": passes, "samples_ms": samples[way]} for way in ways]
         except RuntimeError as error:
-            rows += [{"way": way, "bytes": size, "samples_ms": [], "reason": str(error)[:500]} for way in ("pageable", "pinned")]
+            rows += [
+                {"way": way, "bytes": size, "samples_ms": [], "reason": str(error)[:500]}
+                for way in ("pageable", "pinned")
+            ]
             timing.release(device)
     return [row | {"batch_bytes": batch_bytes, "clock": clock.WALL} for row in rows]
 
 
-def _copy_ms(target: Any, given: Any, passes: int, device: str) -> float:
+def _copies(target: Any, given: Any, count: int) -> Callable[[], None]:
     def work() -> None:
-        for _ in range(passes):
+        for _ in range(count):
             target.copy_(given, non_blocking=True)
 
-    return clock.timed(work, device) / passes
+    return work

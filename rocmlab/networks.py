@@ -14,9 +14,7 @@ CLASSES = 1000
 WORK = {"resnet50": "training", "bert_base": "inference", "vgg16": "inference"}
 CONVOLUTIONS = ("resnet50", "vgg16")
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0: 2 x 2 pooling
-# Layers that round one after the other: for the error that is allowed.
-DEPTH = {"resnet50": 107, "bert_base": 12 * 8, "vgg16": 16 * 2}
-TINY = {
+TINY: dict[str, dict[str, Any]] = {
     "resnet50": {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 64, 128], "embedding_size": 16},
     "bert_base": {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128},
     "vgg16": {"channels": (8, 0, 16, 0, 16, 0), "wide": 64},
@@ -34,7 +32,8 @@ def build(name: str, size: str = "full") -> Any:
     import transformers
 
     if name == "resnet50":
-        return transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=CLASSES, **given))
+        config: Any = transformers.ResNetConfig
+        return transformers.ResNetForImageClassification(config(num_labels=CLASSES, **given))
     return transformers.BertModel(transformers.BertConfig(**given))
 
 
@@ -57,7 +56,7 @@ def vgg16(channels: tuple[int, ...] = VGG16, wide: int = 4096) -> Any:
 
 
 def inputs(name: str, batch: int, image: int, length: int) -> Any:
-    """Return a seeded batch on the CPU: images (batch, 3, image, image), normally distributed, or ids (batch, length)."""
+    """Return a seeded batch on the CPU: normally distributed images (batch, 3, image, image) or ids (batch, length)."""
     import torch
 
     generator = torch.Generator().manual_seed(SEED + batch)
@@ -94,7 +93,7 @@ def work(name: str, size: str, batch: int, image: int, length: int) -> dict[str,
         given = torch.empty_like(inputs(name, batch, image, length), device="meta")
         wanted = torch.empty(batch, dtype=torch.long)
     network.train(WORK[name] == "training")
-    with FlopCounterMode(display=False) as counted, _Bytes() as moved:
+    with FlopCounterMode(display=False) as counted, _byte_counter() as moved:
         found = output(name, network, given)
         if WORK[name] == "training":
             torch.nn.functional.cross_entropy(found, wanted).backward()
@@ -104,7 +103,7 @@ def work(name: str, size: str, batch: int, image: int, length: int) -> dict[str,
     return {"flops": counted.get_total_flops(), "bytes": moved.total + update, "parameters": parameters}
 
 
-def _Bytes() -> Any:  # noqa: N802 (a class that needs torch, which is imported only where it is used)
+def _byte_counter() -> Any:
     """Return a dispatch mode whose `total` sums the bytes of inputs and outputs of every operator that is no view."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves

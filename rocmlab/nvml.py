@@ -19,13 +19,13 @@ LIMITS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat 
 class Memory(ctypes.Structure):
     """nvmlMemory_t, in bytes."""
 
-    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
 
 class Utilization(ctypes.Structure):
     """nvmlUtilization_t, in percent of the last sampling period."""
 
-    _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
 
 
 def library() -> Any:
@@ -65,7 +65,9 @@ def read(nvml: Any, card: Any) -> dict[str, Any]:
         _ask(nvml, name, card, into=ctypes.c_uint())
         for name in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetEnforcedPowerLimit")
     )
-    clocks = [_ask(nvml, "nvmlDeviceGetClockInfo", card, which, into=ctypes.c_uint()) for which in (SM_CLOCK, MEMORY_CLOCK)]
+    clocks = [
+        _ask(nvml, "nvmlDeviceGetClockInfo", card, which, into=ctypes.c_uint()) for which in (SM_CLOCK, MEMORY_CLOCK)
+    ]
     warm = _ask(nvml, "nvmlDeviceGetTemperature", card, GPU_TEMPERATURE, into=ctypes.c_uint())
     reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", card, into=ctypes.c_ulonglong())
     return {

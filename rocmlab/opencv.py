@@ -27,7 +27,8 @@ def study(run: Run, *, height: int, limit_s: float) -> list[dict[str, Any]]:
         given = {"height": height, "choice": choice}
         env = {CHOICE: choice} if choice else None
         outcome = isolate.call("rocmlab.opencv:measure", given, limit_s=limit_s, env=env)
-        row = outcome.result or {"installed": None, "error": f"{outcome.status}: {outcome.words}", "choice": choice}
+        said = f"{outcome.status}: {outcome.words}"
+        row = outcome.result or {"installed": None, "error": said, "choice": choice}
         run.append("opencv", row)
         ended.append(isolate.record(run, "opencv_ended", f"OpenCV {choice}".strip(), outcome))
         if row.get("installed") is False or row.get("device_name") or row.get("have_opencl") is False:
@@ -36,7 +37,7 @@ def study(run: Run, *, height: int, limit_s: float) -> list[dict[str, Any]]:
 
 
 def measure(height: int, choice: str) -> dict[str, Any]:
-    """Return one row: version, OpenCL device, times of the filter in ms both ways, and how far the results are apart."""
+    """Return one row: version, OpenCL device, times of the filter in ms both ways, and how far results are apart."""
     try:
         import cv2
     except ImportError as error:
@@ -77,7 +78,13 @@ def _filter(cv2: Any, height: int) -> dict[str, Any]:
     for block in range(SAMPLES):
         for name in ways if block % 2 == 0 else list(ways)[::-1]:
             samples[f"{name}_ms"].append(_ms(ways[name]))
-    return {"height_px": height, "levels_apart": int(apart.max()), "pixels_apart": int((apart > LEVELS).sum()), **first, **samples}
+    return {
+        "height_px": height,
+        "levels_apart": int(apart.max()),
+        "pixels_apart": int((apart > LEVELS).sum()),
+        **first,
+        **samples,
+    }
 
 
 def _ms(way: Any) -> float:

@@ -22,20 +22,20 @@ MOST = 0.5  # of the readings
 DISTURBS_PCT = 2.0
 
 
-def judge(
-    rows: Sequence[dict[str, Any]], calls: Sequence[float] = (), op: str = "operator", *, integrated: bool = False
-) -> list[Finding]:
-    """Return THROTTLING, SLOWS_DOWN or CLOCK_RAMP of the calls, what limits the clock, and where the memory lies.
-
-    `integrated` graphics keep everything in the machine's memory: nothing can spill there.
-    """
+def judge(rows: Sequence[dict[str, Any]], calls: Sequence[float] = (), op: str = "operator") -> list[Finding]:
+    """Return THROTTLING, SLOWS_DOWN or CLOCK_RAMP of the calls, what limits the clock, and where the memory lies."""
     told = [row for row in rows if row.get("source")]
     found = drift.judge(calls, told, op)[1]
     if not told:
         return [*found, finding("SENSORS_ABSENT")] if rows else found
-    found += _limits(told, op) + ([] if integrated else _memory(told))
+    found += _limits(told, op) + _memory(told)
     slowed = any(one["code"] in ("THROTTLING", "SLOWS_DOWN") for one in found)
     return found if slowed or len(calls) < drift.MIN_CALLS else [*found, *_held(told, calls, op)]
+
+
+def faults(rows: Sequence[Any], calls: Sequence[float], op: str) -> list[Finding]:
+    """Return only what went wrong, for notebooks whose subject is something else; what is no row is passed over."""
+    return [one for one in judge([row for row in rows if isinstance(row, dict)], calls, op) if one["status"] != "ok"]
 
 
 def values(rows: Sequence[dict[str, Any]], key: str) -> list[float]:
@@ -65,7 +65,10 @@ def _limits(rows: list[dict[str, Any]], op: str) -> list[Finding]:
     named = [row["limited_by"] for row in rows if isinstance(row.get("limited_by"), list)]
     hot = [one for one in named if any("heat" in name for name in one)]
     if hot:
-        given = {"hot_pct": 100 * len(hot) / len(named), "temp_highest_c": max(values(rows, "temp_c"), default=None)}
+        given: dict[str, Any] = {
+            "hot_pct": 100 * len(hot) / len(named),
+            "temp_highest_c": max(values(rows, "temp_c"), default=None),
+        }
         if given["temp_highest_c"] is None:
             given["temp_highest_c_reason"] = "the source gives no temperature"
         found.append(finding("HEAT_LIMIT", numbers=given, op=op))
@@ -83,9 +86,12 @@ def _memory(rows: list[dict[str, Any]]) -> list[Finding]:
     Pinned memory of the host counts as spilled too, so that alone is no spill: the card must be full as well.
     """
     used, whole, spilled = (values(rows, f"{key}_bytes") for key in ("memory_used", "memory_total", "spilled"))
-    if not spilled or not used:
+    if not spilled or not used or any(row.get("integrated") for row in rows):  # those keep everything there
         return []
     grew = max(spilled) - spilled[0]
+    if rows[0]["source"] == "psutil":  # the machine itself: what lies in swap
+        swapped = {"spilled_gib": grew / GIB, "memory_used_gib": max(used) / GIB}
+        return [finding("SPILL_SEEN", numbers=swapped, variant="swap")] if grew >= SPILL_BYTES else []
     full = max(used) / whole[-1] if whole else None
     given: dict[str, Any] = {"memory_used_gib": max(used) / GIB, "memory_total_gib": whole[-1] / GIB if whole else None}
     given |= {"spilled_gib": grew / GIB}
@@ -95,7 +101,11 @@ def _memory(rows: list[dict[str, Any]]) -> list[Finding]:
         return [finding("MEMORY_HELD", numbers=given)]
     if full is None:
         return [finding("SPILL_SEEN", numbers=given, variant="unsure")]
-    return [finding("SPILL_SEEN", numbers=given) if full >= FULL else finding("MEMORY_HELD", numbers=given, variant="pinned")]
+    return [
+        finding("SPILL_SEEN", numbers=given)
+        if full >= FULL
+        else finding("MEMORY_HELD", numbers=given, variant="pinned")
+    ]
 
 
 def judge_cost(rows: Sequence[dict[str, Any]], readings: Sequence[dict[str, Any]] = ()) -> list[Finding]:

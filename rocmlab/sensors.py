@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from rocmlab import isolate, nvml, results, sensor_sources
+from rocmlab import isolate, nvml, results, sensor_sources, timing
 
 HZ = 2.0
 FIELDS = (
@@ -35,15 +35,17 @@ Read = Callable[[], dict[str, Any]]
 
 
 def identity(device: str) -> dict[str, Any]:
-    """Return who a torch device is for the system: {device, vendor, bus}; bus "0000:03:00.0", None where unknown."""
+    """Return who a torch device is: {device, vendor, bus, integrated}; bus "0000:03:00.0"; None where unknown."""
     if device == "cpu":
-        return {"device": device, "vendor": None, "bus": None}
+        return {"device": device, "vendor": None, "bus": None, "integrated": None}
     import torch
 
     facts = torch.cuda.get_device_properties(torch.device(device))
     parts = [getattr(facts, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     bus = f"{parts[0]:04x}:{parts[1]:02x}:{parts[2]:02x}.0" if None not in parts else None
-    return {"device": device, "vendor": "AMD" if torch.version.hip else "NVIDIA", "bus": bus}
+    inside = getattr(facts, "is_integrated", None)
+    vendor = "AMD" if torch.version.hip else "NVIDIA"
+    return {"device": device, "vendor": vendor, "bus": bus, "integrated": None if inside is None else bool(inside)}
 
 
 def source(who: dict[str, Any], cheap: bool = False) -> tuple[str | None, Read | None]:
@@ -75,7 +77,7 @@ def _quiet(read: Read) -> dict[str, Any]:
 
 
 def row(name: str | None, found: dict[str, Any]) -> dict[str, Any]:
-    """Return a reading with every field: null and a reason where the source did not give it, or gave an impossible 0."""
+    """Return a reading with every field: null and a reason where the source gave nothing, or an impossible 0."""
     made: dict[str, Any] = {"source": name}
     for key in FIELDS:
         value = found.get(key)
@@ -88,14 +90,15 @@ def row(name: str | None, found: dict[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def _cheap(device: str) -> tuple[str | None, Read | None]:
-    return source(identity(device), cheap=True)
+def _cheap(device: str) -> tuple[bool | None, str | None, Read | None]:
+    who = identity(device)
+    return who["integrated"], *source(who, cheap=True)
 
 
 def reading(device: str) -> dict[str, Any]:
     """Return one cheap reading of a torch device, taken between two timed blocks: t_s (Unix time), source, FIELDS."""
-    name, read = _cheap(device)
-    return {"t_s": time.time(), **row(name, _quiet(read) if read else {})}
+    integrated, name, read = _cheap(device)
+    return {"t_s": time.time(), "integrated": integrated, **row(name, _quiet(read) if read else {})}
 
 
 class Host:
@@ -138,7 +141,8 @@ class Sampler:
     """
 
     def __init__(self, run: results.Run, device: str, phase: str) -> None:
-        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "phase": phase}
+        given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+        given["phase"] = phase
         given["who"] = identity(device)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rocmlab.sensors", json.dumps(given)],
@@ -197,6 +201,20 @@ def cost(run: results.Run, device: str, task: Callable[[], Any], *, block_s: flo
         run.append("sensor_cost", {"device": device, "calls_ms": [], "reason": "the sampler's process did not start"})
 
 
+def measure_cost(run_dir: str, notebook: str, attempt: str, device: str, block_s: float, pairs: int) -> None:
+    """Show what the sampler costs: products so small that launching them takes the time, as in decode."""
+    import torch
+
+    square = torch.randn(64, 64, device=torch.device(device))
+
+    def task() -> None:
+        for _ in range(20):
+            torch.mm(square, square)
+        timing.synchronise(device)
+
+    cost(results.Run(Path(run_dir), notebook, attempt), device, task, block_s=block_s, pairs=pairs)
+
+
 def _calls(task: Callable[[], Any], seconds: float) -> list[float]:
     calls: list[float] = []
     began = late = time.perf_counter()
@@ -217,7 +235,7 @@ def _sample(given: dict[str, Any]) -> None:
     working, ended = threading.Event(), threading.Event()
     threading.Thread(target=_obey, args=(working, ended), daemon=True).start()
     print("ready", flush=True)
-    head = {"device": given["who"]["device"], "phase": given["phase"]}
+    head = {"device": given["who"]["device"], "integrated": given["who"]["integrated"], "phase": given["phase"]}
     if read is None:
         run.append("sensors", head | {"t_s": time.time(), "reading_ms": None, **row(None, {})})
         return

@@ -10,50 +10,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rocmlab import clock, decode, isolate, networks, results, sensors, timing
+from rocmlab.network_steps import Plan, answers, check, exact, split, stepper
 from rocmlab.results import Run
 from rocmlab.worker import Worker
 
 TABLE = "vision"
-LEARNING_RATE, MOMENTUM = 0.01, 0.9
-# GradScaler begins at 65,536, which a fresh network may overflow: it would skip steps while they are timed.
-FIRST_SCALE = 1024.0
 QUEUED_BLOCKS, QUEUED_STEPS = 6, 3
+COST_BLOCK_S = 0.5
 SLOW_STEP_S = 2.0  # a CPU step above this is warm enough after its first run
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is asked of each network; sizes in pixels and tokens, `check_` for the comparison with float64."""
-
-    batch: int
-    image: int
-    length: int
-    size: str
-    rounds: int
-    check_batch: int
-    check_image: int
-    sustained_s: float
-
-
 def study(
-    run: Run, device: str, models: list[str], arms: list[str], plan: dict[str, Any], *, limit_s: float
+    run: Run, device: str, models: list[str], arms: list[str], plan: dict[str, Any], *, cost_pairs: int, limit_s: float
 ) -> list[dict[str, Any]]:
-    """Measure the networks one after the other in one worker; return how each ended.
+    """Measure what the sampler costs, then the networks one after the other in one worker; return how each ended.
 
     A crash or a hang costs the arm that was being measured: a fresh worker goes on with the others.
     """
     ended = []
+    where: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    where["device"] = device
     with Worker() as keeper:
+        if cost_pairs:
+            given = where | {"block_s": COST_BLOCK_S, "pairs": cost_pairs}
+            outcome = keeper.call("rocmlab.sensors:measure_cost", given, limit_s=limit_s)
+            ended.append(isolate.record(run, "vision_ended", "cost of the sampler", outcome))
         for model in models:
             left = [arm for arm in arms if model in networks.CONVOLUTIONS or "channels_last" not in arm]
             while left:
-                given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "device": device}
-                given |= {"model": model, "arms": left, "plan": plan}
+                given = where | {"model": model, "arms": left, "plan": plan}
                 outcome = keeper.call("rocmlab.vision:measure", given, limit_s=limit_s)
                 ended.append(isolate.record(run, "vision_ended", f"{model}: {', '.join(left)}", outcome))
                 left = [] if outcome.status == "OK" else _without_guilty(run, device, model, left, ended[-1])
@@ -96,73 +85,7 @@ def measure(
     timing.release(device)
 
 
-def exact() -> None:
-    """Keep float32 float32: TF32, which cuDNN would use by default, has float16's precision and a name of its own."""
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-
-
-def split(arm: str) -> dict[str, str]:
-    """Return {arm, dtype, layout} of "float16" or "float16 channels_last"."""
-    dtype, _, layout = arm.partition(" ")
-    return {"arm": arm, "dtype": dtype, "layout": layout or "contiguous"}
-
-
-# ---- one step
-
-
-def stepper(model: str, network: Any, batch: int, device: str, arm: dict[str, Any], plan: Plan) -> Callable[[], Any]:
-    """Return a function that does one step on a copy of the network and returns the loss, or the output.
-
-    Training: forward, loss, backward, SGD; 16 bit by autocast, float16 with GradScaler. Inference: weights in the dtype.
-    """
-    import copy
-
-    import torch
-
-    mine = copy.deepcopy(network).to(torch.device(device))
-    given = networks.inputs(model, batch, plan.image, plan.length).to(torch.device(device))
-    if arm["layout"] == "channels_last":
-        mine = mine.to(memory_format=torch.channels_last)
-        given = given.contiguous(memory_format=torch.channels_last)
-    if networks.WORK[model] == "training":
-        return _trainer(model, mine.train(), given, networks.targets(batch).to(given.device), arm["dtype"])
-    dtype = getattr(torch, arm["dtype"])
-    mine = mine.eval().to(dtype)
-    given = given.to(dtype) if given.is_floating_point() else given
-
-    def step() -> Any:
-        with torch.inference_mode():
-            return networks.output(model, mine, given)
-
-    return step
-
-
-def _trainer(model: str, network: Any, given: Any, wanted: Any, dtype: str) -> Callable[[], Any]:
-    import torch
-
-    kind, narrow = given.device.type, dtype in ("float16", "bfloat16")
-    network, given = (network, given) if narrow else (network.to(getattr(torch, dtype)), given.to(getattr(torch, dtype)))
-    optimiser = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    scaled = dtype == "float16" and kind == "cuda"
-    scaler = torch.amp.GradScaler(kind, init_scale=FIRST_SCALE, enabled=scaled)  # type: ignore[attr-defined]
-
-    def step() -> Any:
-        optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(kind, dtype=getattr(torch, dtype) if narrow else None, enabled=narrow):
-            found = networks.output(model, network, given)
-            loss = torch.nn.functional.cross_entropy(found, wanted)
-        scaler.scale(loss).backward()
-        scaler.step(optimiser)
-        scaler.update()
-        return loss.detach()
-
-    return step
-
-
-# ---- first runs, memory, right or wrong
+# ---- first runs
 
 
 def first_runs(
@@ -173,7 +96,8 @@ def first_runs(
     The row holds first_ms and second_ms (a library may search for minutes at the first), peak memory, the batches that
     did not fit, and the check. The step is None where no batch fits or the arm fails.
     """
-    device, tried, batch = head["device"], [], plan.batch
+    device, batch = head["device"], plan.batch
+    tried: list[dict[str, Any]] = []
     row = head | {"kind": "first", "asked_batch": plan.batch}
     while batch >= 1:
         try:
@@ -185,7 +109,11 @@ def first_runs(
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
             timing.release(device)
             if not decode.is_out_of_memory(error):
-                return row | {"kind": "failed", "batch": batch, "error": f"{type(error).__name__}: {error}"[:1000]}, None
+                return row | {
+                    "kind": "failed",
+                    "batch": batch,
+                    "error": f"{type(error).__name__}: {error}"[:1000],
+                }, None
             tried.append({"batch": batch, "memory": decode.memory_state(device, error)})
         batch //= 2
     return row | {"kind": "failed", "batch": None, "stepped_down": tried, "error": "out of memory at batch 1"}, None
@@ -211,51 +139,6 @@ def _first_two(
     return {"first_ms": first, "second_ms": second, "peak_bytes": peak, **why}, step
 
 
-def answers(model: str, network: Any, device: str, arm: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return what an arm computes on a small batch, as float64 tensors on the CPU: {output}, or {loss, gradient}.
-
-    The loss is that of a training step. The gradient is taken with fixed statistics of the batch norms: with those of a
-    small batch a fresh network is so ill-conditioned that even float32 gradients come out 2% apart.
-    """
-    import torch
-
-    small = replace(plan, image=plan.check_image)
-    found = stepper(model, network, plan.check_batch, device, arm, small)()
-    if networks.WORK[model] != "training":
-        return {"output": found.to("cpu", torch.float64)}
-    return {"loss": found.to("cpu", torch.float64), "gradient": _gradient(model, network, device, arm, small)}
-
-
-def _gradient(model: str, network: Any, device: str, arm: dict[str, Any], plan: Plan) -> Any:
-    import copy
-
-    import torch
-
-    narrow = arm["dtype"] in ("float16", "bfloat16")
-    dtype = torch.float32 if narrow else getattr(torch, arm["dtype"])
-    mine = copy.deepcopy(network).eval().to(device=device, dtype=dtype)
-    given = networks.inputs(model, plan.check_batch, plan.image, plan.length).to(device, dtype)
-    if arm["layout"] == "channels_last":
-        mine = mine.to(memory_format=torch.channels_last)
-        given = given.contiguous(memory_format=torch.channels_last)
-    scale = FIRST_SCALE if arm["dtype"] == "float16" else 1.0
-    with torch.autocast(given.device.type, dtype=getattr(torch, arm["dtype"]) if narrow else None, enabled=narrow):
-        found = networks.output(model, mine, given)
-        loss = torch.nn.functional.cross_entropy(found, networks.targets(plan.check_batch).to(device))
-    (scale * loss).backward()
-    return torch.cat([one.grad.to("cpu", torch.float64).flatten() for one in mine.parameters()]) / scale
-
-
-def check(got: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    """Compare answers with those in float64: {<what>_error} relative to the norm, and whether all is finite."""
-    import torch
-
-    row: dict[str, Any] = {"finite": all(bool(torch.isfinite(one).all()) for one in got.values())}
-    for name, one in got.items():
-        row[f"{name}_error"] = float(torch.linalg.vector_norm(one - right[name]) / torch.linalg.vector_norm(right[name]))
-    return row | ({"loss": float(got["loss"]), "loss_float64": float(right["loss"])} if "loss" in got else {})
-
-
 # ---- steady
 
 
@@ -267,13 +150,23 @@ def _steady(run: Run, made: dict[str, tuple[dict[str, Any], Callable[[], Any]]],
         for block in range(plan.rounds):
             for facts, step in arms if block % 2 == 0 else arms[::-1]:
                 ms = clock.timed(step, device)
-                run.append(TABLE, facts | {"kind": "steady", "block": block, "ms": ms, "sensor": sensors.reading(device)})
+                run.append(
+                    TABLE, facts | {"kind": "steady", "block": block, "ms": ms, "sensor": sensors.reading(device)}
+                )
         for block in range(QUEUED_BLOCKS if device != "cpu" else 0):
             for facts, step in arms if block % 2 == 0 else arms[::-1]:
-                ms = clock.timed(lambda step=step: [step() for _ in range(QUEUED_STEPS)], device) / QUEUED_STEPS
+                ms = clock.timed(_times(step, QUEUED_STEPS), device) / QUEUED_STEPS
                 run.append(TABLE, facts | {"kind": "queued", "block": block, "ms": ms, "steps": QUEUED_STEPS})
     facts = {key: arms[0][0][key] for key in ("device", "model", "load")}
     run.append(TABLE, facts | {"kind": "conditions", "others_cpu_pct": others.pct})
+
+
+def _times(step: Callable[[], Any], count: int) -> Callable[[], None]:
+    def steps() -> None:
+        for _ in range(count):
+            step()
+
+    return steps
 
 
 def _fastest(run: Run, made: dict[str, tuple[dict[str, Any], Callable[[], Any]]]) -> tuple[dict[str, Any], Any]:

@@ -83,6 +83,7 @@ MODULES = {
     "05": "batch_sweep",
     "07": "profiler",
     "08": "backends",
+    "10": "vision_bert",
 }
 
 

@@ -99,8 +99,8 @@ def _trainer(model: str, network: Any, given: Any, wanted: Any, dtype: str) -> C
 # ---- right or wrong
 
 
-def answers(model: str, network: Any, device: str, arm: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return what an arm computes on a small batch, as float64 tensors on the CPU: {output}, or {loss, gradient}.
+def answers(model: str, network: Any, device: str, arm: dict[str, Any], plan: Plan) -> dict[str, list[Any]]:
+    """Return what an arm computes on a small batch, lists of float64 tensors on the CPU: {output}, or {loss, gradient}.
 
     The loss is that of a training step. The gradient is taken with fixed statistics of the batch norms: with those of a
     small batch a fresh network is so ill-conditioned that even float32 gradients come out 2% apart.
@@ -110,11 +110,12 @@ def answers(model: str, network: Any, device: str, arm: dict[str, Any], plan: Pl
     small = replace(plan, image=plan.check_image)
     found = stepper(model, network, plan.check_batch, device, arm, small)()
     if networks.WORK[model] != "training":
-        return {"output": found.to("cpu", torch.float64)}
-    return {"loss": found.to("cpu", torch.float64), "gradient": _gradient(model, network, device, arm, small)}
+        return {"output": [found.to("cpu", torch.float64)]}
+    return {"loss": [found.to("cpu", torch.float64)], "gradient": _gradient(model, network, device, arm, small)}
 
 
-def _gradient(model: str, network: Any, device: str, arm: dict[str, Any], plan: Plan) -> Any:
+def _gradient(model: str, network: Any, device: str, arm: dict[str, Any], plan: Plan) -> list[Any]:
+    """Return the gradient of every weight, one tensor each."""
     import copy
 
     import torch
@@ -131,16 +132,21 @@ def _gradient(model: str, network: Any, device: str, arm: dict[str, Any], plan: 
         found = networks.output(model, mine, given)
         loss = torch.nn.functional.cross_entropy(found, networks.targets(plan.check_batch).to(device))
     (scale * loss).backward()
-    return torch.cat([one.grad.to("cpu", torch.float64).flatten() for one in mine.parameters()]) / scale
+    return [one.grad.to("cpu", torch.float64) / scale for one in mine.parameters()]
 
 
-def check(got: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    """Compare answers with those in float64: {<what>_error} relative to the norm, and whether all is finite."""
+def check(got: dict[str, list[Any]], right: dict[str, list[Any]]) -> dict[str, Any]:
+    """Compare answers with those in float64: {<what>_error} relative to the norm, of the worst tensor; all finite?"""
     import torch
 
-    row: dict[str, Any] = {"finite": all(bool(torch.isfinite(one).all()) for one in got.values())}
-    for name, one in got.items():
-        row[f"{name}_error"] = float(
-            torch.linalg.vector_norm(one - right[name]) / torch.linalg.vector_norm(right[name])
-        )
-    return row | ({"loss": float(got["loss"]), "loss_float64": float(right["loss"])} if "loss" in got else {})
+    row: dict[str, Any] = {"finite": all(bool(torch.isfinite(one).all()) for many in got.values() for one in many)}
+    for name, many in got.items():
+        row[f"{name}_error"] = max(_apart(one, wanted) for one, wanted in zip(many, right[name], strict=True))
+    return row | ({"loss": float(got["loss"][0]), "loss_float64": float(right["loss"][0])} if "loss" in got else {})
+
+
+def _apart(one: Any, wanted: Any) -> float:
+    import torch
+
+    size = float(torch.linalg.vector_norm(wanted))
+    return float(torch.linalg.vector_norm(one - wanted)) / (size or 1.0)

@@ -21,7 +21,7 @@ from rocmlab.worker import Worker
 TABLE = "vision"
 QUEUED_BLOCKS, QUEUED_STEPS = 6, 3
 COST_BLOCK_S = 0.5
-SLOW_STEP_S = 2.0  # a CPU step above this is warm enough after its first run
+SLOW_STEP_S = 0.5  # a CPU step above this is warm enough after its first run
 
 
 def study(

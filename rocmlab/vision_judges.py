@@ -18,8 +18,9 @@ from rocmlab.words import number
 # Roundings one after the other: convolutions or products, norms, activations, sums.
 DEPTH = {"resnet50": 107, "bert_base": 96, "vgg16": 32}
 TERMS = 4608  # of the longest sum in a convolution, 512 x 3 x 3
-# A gradient jumps wherever rounding turns a ReLU over: 0.001, 0.04 and 0.09 on a CPU; a wrong one is about 1 apart.
-GRADIENT_ERROR = {"float32": 0.01, "float16": 0.2, "bfloat16": 0.3}
+# A gradient jumps wherever rounding turns a ReLU over. Worst layer of right arms, on a CPU: 0.013 in float32, 0.1
+# in float16, 0.34 in bfloat16; one that is lost is 1 apart.
+GRADIENT_ERROR = {"float32": 0.05, "float16": 0.4, "bfloat16": 0.7}
 GAIN, GAIN_OF_FEW = 1.05, 1.2  # times as fast; the second where there are too few samples for an interval
 FIRST_TIMES = 3.0
 NARROW = ("float16", "bfloat16")

@@ -1,7 +1,7 @@
 """Does feeding images keep up? DataLoader workers, and copies to the card from ordinary and from pinned memory.
 
-`study(...)` measures both in one child; rows go to the tables `loader` (one line a number of workers) and `transfers`
-(one line a size and a way). Images are made on the spot, so that no disk is timed.
+Rows go to the tables `loader` (`study_loader`: one line a number of workers) and `transfers` (`study_copies`: one a
+size and a way). Images are made on the spot, so that no disk is timed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from rocmlab import clock, isolate, timing
 from rocmlab.results import Run
+from rocmlab.worker import Worker
 
 PICTURE = 256  # pixels of a side before the crop
 KIB, MIB = 1 << 10, 1 << 20
@@ -45,32 +46,47 @@ class Pictures:
         return ((cut.flip(2) if index % 2 else cut) / 255 - 0.45) / 0.225
 
 
-def study(
-    run: Run, device: str, *, workers: list[int], batch: int, image: int, batches: int, limit_s: float
+def study_loader(
+    run: Run, keeper: Worker, device: str, *, workers: list[int], batch: int, image: int, batches: int, limit_s: float
 ) -> list[dict[str, Any]]:
-    """Measure workers and copies in one child process; return how it ended."""
+    """Measure the loader in a worker that has touched no device yet, since its processes are copies of it."""
     given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
-    given["device"] = device
-    given |= {"workers": workers, "batch": batch, "image": image, "batches": batches}
-    outcome = isolate.call("rocmlab.loading:measure", given, limit_s=limit_s)
-    return [isolate.record(run, "loading_ended", "loader and copies", outcome)]
+    given |= {"device": device, "workers": workers, "batch": batch, "image": image, "batches": batches}
+    outcome = keeper.call("rocmlab.loading:measure_loader", given, limit_s=limit_s)
+    return [isolate.record(run, "loading_ended", "DataLoader", outcome)]
 
 
-def measure(
+def study_copies(
+    run: Run, keeper: Worker, device: str, *, batch: int, image: int, limit_s: float
+) -> list[dict[str, Any]]:
+    """Measure copies to the device in the worker; [] on the CPU, where there is nothing to copy to."""
+    if device == "cpu":
+        return []
+    given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    given |= {"device": device, "batch_bytes": batch * 3 * image * image * 4}
+    outcome = keeper.call("rocmlab.loading:measure_copies", given, limit_s=limit_s)
+    return [isolate.record(run, "loading_ended", "copies to the card", outcome)]
+
+
+def measure_loader(
     run_dir: str, notebook: str, attempt: str, device: str, workers: list[int], batch: int, image: int, batches: int
 ) -> None:
-    """Measure the loader for each number of workers before a device is touched, then the copies."""
+    """Measure the loader for each number of workers; more than there are cores are left out, with the reason."""
     run, cores = Run(Path(run_dir), notebook, attempt), timing.load()["cores"] or 1
     head = {"device": device, "batch": batch, "image_px": image, "cores": cores, "load": timing.load()}
     for count in workers:
         if count > cores:
-            row = {"samples_ms": [], "reason": f"more workers than the {cores} cores"}
+            row: dict[str, Any] = {"samples_ms": [], "reason": f"more workers than the {cores} cores"}
         else:
             row = one_loader(count, batch, image, batches)
         run.append("loader", head | {"workers": count} | row)
-    if device != "cpu":
-        timing.use(device)
-        run.append("transfers", [head | row for row in copies(device, batch * 3 * image * image * 4)])
+
+
+def measure_copies(run_dir: str, notebook: str, attempt: str, device: str, batch_bytes: int) -> None:
+    """Measure copies from the host to the device over sizes, among them that of a batch in float32."""
+    timing.use(device)
+    rows = [{"device": device, "load": timing.load()} | row for row in copies(device, batch_bytes)]
+    Run(Path(run_dir), notebook, attempt).append("transfers", rows)
 
 
 def one_loader(count: int, batch: int, image: int, batches: int) -> dict[str, Any]:

@@ -25,27 +25,28 @@ SLOW_STEP_S = 0.5  # a CPU step above this is warm enough after its first run
 
 
 def study(
-    run: Run, device: str, models: list[str], arms: list[str], plan: dict[str, Any], *, cost_pairs: int, limit_s: float
-) -> list[dict[str, Any]]:
+    run: Run, keeper: Worker, device: str, models: list[str], arms: list[str], plan: dict[str, Any], *, cost_pairs: int,
+    limit_s: float,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Measure what the sampler costs, then the networks one after the other in one worker; return how each ended.
 
     A crash or a hang costs the arm that was being measured: a fresh worker goes on with the others.
     """
-    ended = []
     where: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
     where["device"] = device
-    with Worker() as keeper:
-        if cost_pairs:
-            given = where | {"block_s": COST_BLOCK_S, "pairs": cost_pairs}
-            outcome = keeper.call("rocmlab.sensors:measure_cost", given, limit_s=limit_s)
-            ended.append(isolate.record(run, "vision_ended", "cost of the sampler", outcome))
-        for model in models:
-            left = [arm for arm in arms if model in networks.CONVOLUTIONS or "channels_last" not in arm]
-            while left:
-                given = where | {"model": model, "arms": left, "plan": plan}
-                outcome = keeper.call("rocmlab.vision:measure", given, limit_s=limit_s)
-                ended.append(isolate.record(run, "vision_ended", f"{model}: {', '.join(left)}", outcome))
-                left = [] if outcome.status == "OK" else _without_guilty(run, device, model, left, ended[-1])
+    ended = []
+    if cost_pairs:
+        given = where | {"block_s": COST_BLOCK_S, "pairs": cost_pairs}
+        outcome = keeper.call("rocmlab.sensors:measure_cost", given, limit_s=limit_s)
+        ended.append(isolate.record(run, "vision_ended", "cost of the sampler", outcome))
+    for model in models:
+        left, trial = [arm for arm in arms if model in networks.CONVOLUTIONS or "channels_last" not in arm], 0
+        while left:
+            trial += 1
+            given = where | {"model": model, "arms": left, "plan": plan, "trial": trial}
+            outcome = keeper.call("rocmlab.vision:measure", given, limit_s=limit_s)
+            ended.append(isolate.record(run, "vision_ended", f"{model}: {', '.join(left)}", outcome))
+            left = [] if outcome.status == "OK" else _without_guilty(run, device, model, left, ended[-1])
     return ended
 
 
@@ -59,15 +60,19 @@ def _without_guilty(run: Run, device: str, model: str, arms: list[str], ended: d
 
 
 def measure(
-    run_dir: str, notebook: str, attempt: str, device: str, model: str, arms: list[str], plan: dict[str, Any]
-) -> None:
-    """Measure one network in all arms: first runs one by one, then steady rounds over all arms that work."""
+    run_dir: str, notebook: str, attempt: str, device: str, model: str, arms: list[str], plan: dict[str, Any],
+    trial: int = 1,
+) -> None:  # fmt: skip
+    """Measure one network in all arms: first runs one by one, then steady rounds over all arms that work.
+
+    `trial` counts the workers that tried this network: only the rows of the last one stand beside each other.
+    """
     timing.use(device)
     exact()
     run, asked, load = Run(Path(run_dir), notebook, attempt), Plan(**plan), timing.load(device)
     head = {"device": device, "model": model, "work": networks.WORK[model], "image_px": asked.image}
     head |= {"length_tokens": asked.length if model == "bert_base" else None, "size": asked.size, "load": load}
-    head |= {"clock": decode.CLOCK, "evidence_grade": "D", "tf32": False}
+    head |= {"clock": decode.CLOCK, "evidence_grade": "D", "tf32": False, "trial": trial}
     network = networks.build(model, asked.size)
     right = answers(model, network, "cpu", split("float64"), asked)
     made: dict[str, tuple[dict[str, Any], Callable[[], Any]]] = {}
@@ -100,6 +105,7 @@ def first_runs(
     tried: list[dict[str, Any]] = []
     row = head | {"kind": "first", "asked_batch": plan.batch}
     while batch >= 1:
+        timing.release(device)  # here, not where the error is caught: it still holds what it had allocated
         try:
             found, step = _first_two(model, network, batch, head, plan)
             row |= found | {"batch": batch, "stepped_down": tried}
@@ -107,7 +113,6 @@ def first_runs(
             checked = {"batch": plan.check_batch, "image_px": plan.check_image}
             return row | {"check": checked | check(answers(model, network, device, head, plan), right)}, step
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
-            timing.release(device)
             if not decode.is_out_of_memory(error):
                 return row | {
                     "kind": "failed",

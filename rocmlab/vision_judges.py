@@ -158,7 +158,8 @@ def _sorted_gains(pairs: list[tuple[str, timing.Interval | None]]) -> dict[str, 
     found: dict[str, list[dict[str, str]]] = {}
     for model, ratio in pairs:
         if ratio is not None:
-            ends = f"{number(ratio.median, '×')} ({number(ratio.low)}-{number(ratio.high)})"
+            few = "" if ratio.enough else f"n = {ratio.n}, "
+            ends = f"{number(ratio.median, '×')} ({few}{number(ratio.low)}-{number(ratio.high)})"
             found.setdefault(verdict(ratio), []).append(_said(model, ends))
     return found
 

@@ -33,8 +33,10 @@ def arms(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def of(rows: list[dict[str, Any]], model: str, arm: str, kind: str) -> list[dict[str, Any]]:
-    """Return the rows of one kind of one arm, in the order of measurement."""
-    return [r for r in rows if r.get("kind") == kind and r.get("model") == model and r.get("arm") == arm]
+    """Return the rows of one kind of one arm, in the order of measurement; of several trials the last."""
+    mine = [r for r in rows if r.get("kind") == kind and r.get("model") == model and r.get("arm") == arm]
+    last = max((r.get("trial") or 0 for r in mine), default=0)
+    return [r for r in mine if (r.get("trial") or 0) == last]
 
 
 def steps_ms(rows: list[dict[str, Any]], model: str, arm: str, kind: str = "steady") -> list[float]:

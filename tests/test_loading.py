@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rocmlab import findings, loading, loading_judges, opencv, results, vision_tables
+from rocmlab import findings, loading, loading_judges, opencv, results, vision_tables, worker
 
 
 def codes(found) -> list[str]:
@@ -27,12 +27,14 @@ def test_pictures_are_made_on_the_spot_and_always_the_same():
 
 def test_the_loader_is_measured_for_real(tmp_path):
     run = results.start("10", str(tmp_path))
-    ended = loading.study(run, "cpu", workers=[0, 1, 999], batch=2, image=32, batches=3, limit_s=120)
+    with worker.Worker() as keeper:
+        plan = {"workers": [0, 1, 999], "batch": 2, "image": 32, "batches": 3}
+        ended = loading.study_loader(run, keeper, "cpu", **plan, limit_s=120)
+        assert loading.study_copies(run, keeper, "cpu", batch=2, image=32, limit_s=120) == [], "nothing to copy to"
     assert ended[0]["status"] == "OK"
     none, one, many = run.rows("loader")
     assert len(none["samples_ms"]) == 3 and one["samples_ms"] and one["start_ms"] > 0
     assert many["samples_ms"] == [] and "cores" in many["reason"]
-    assert run.rows("transfers") == [], "nothing to copy to"
     frame = vision_tables.by_workers(run.rows("loader"))
     assert frame["images_a_second"].iloc[0].median > 0 and frame["images_a_second_reason"].iloc[2]
 

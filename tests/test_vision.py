@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from rocmlab import findings, network_steps, networks, results, vision, vision_judges, vision_tables
+from rocmlab import findings, network_steps, networks, results, vision, vision_judges, vision_tables, worker
 from rocmlab.network_steps import Plan, answers, check, split
 from rocmlab.sections import vision_bert
 
@@ -122,9 +122,9 @@ def test_a_result_that_is_not_finite_is_seen(right):
 def measured(tmp_path_factory):
     run = results.start("10", str(tmp_path_factory.mktemp("run")))
     arms = ["float32", "nonsense", "bfloat16", "float32 channels_last"]
-    ended = vision.study(
-        run, "cpu", ["resnet50", "bert_base"], arms, GIVEN | {"sustained_s": 1.2}, cost_pairs=1, limit_s=120
-    )
+    plan = GIVEN | {"sustained_s": 1.2}
+    with worker.Worker() as keeper:
+        ended = vision.study(run, keeper, "cpu", ["resnet50", "bert_base"], arms, plan, cost_pairs=1, limit_s=120)
     return run, ended
 
 
@@ -309,6 +309,14 @@ def test_the_best_product_of_each_dtype():
             {"dtype": "float32", "samples_ms": [], "flops": 1e12, "reason": "out of memory"},
             {"dtype": "float32", "samples_ms": [1.0], "flops": 9e12, "device": "cpu"}]  # fmt: skip
     assert vision_tables.gemm_rates(rows, "cuda:0") == {"float16": 1e15}
+
+
+def test_after_a_crash_only_the_last_worker_s_rows_stand_beside_each_other():
+    before = [row | {"trial": 1} for row in records(float32=500.0, float16=500.0)][:-3]
+    rows = before + [row | {"trial": 2} for row in records(float32=100.0, bfloat16=40.0)]
+    assert len(vision_tables.steps_ms(rows, "resnet50", "float32")) == 10
+    (found,) = vision_judges.judge_dtype(rows, "bfloat16")
+    assert found["numbers"]["resnet50_gain"] == pytest.approx(2.5, rel=0.01)
 
 
 def test_medians_are_of_the_samples():

@@ -69,7 +69,9 @@ def read(nvml: Any, card: Any) -> dict[str, Any]:
         _ask(nvml, "nvmlDeviceGetClockInfo", card, which, into=ctypes.c_uint()) for which in (SM_CLOCK, MEMORY_CLOCK)
     ]
     warm = _ask(nvml, "nvmlDeviceGetTemperature", card, GPU_TEMPERATURE, into=ctypes.c_uint())
-    reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", card, into=ctypes.c_ulonglong())
+    # Drivers from 535 on call throttle reasons event reasons.
+    reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksEventReasons", card, into=ctypes.c_ulonglong())
+    reasons = reasons or _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", card, into=ctypes.c_ulonglong())
     return {
         "sclk_mhz": clocks[0].value if clocks[0] else None,
         "mclk_mhz": clocks[1].value if clocks[1] else None,

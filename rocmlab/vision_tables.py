@@ -176,14 +176,14 @@ def bars(rows: list[dict[str, Any]], side: str) -> pd.DataFrame:
         name = words.word(f"vision_{model}", "en")
         narrow = [a for m, a in arms(rows) if m == model and not a.startswith("float32") and rate(rows, m, a)]
         fastest = max(narrow, key=lambda a: rate(rows, model, a).median, default=None)  # type: ignore[union-attr]
-        for who, arm in ((f"{side} float32", CLAIMED_DTYPE), (f"{side}: fastest in 16 bit", fastest)):
+        for who, arm in ((f"{side} float32", CLAIMED_DTYPE), (f"{side}, fastest 16 bit", fastest)):
             got = rate(rows, model, arm) if arm else None
             found.append({"network": name, "who": who, "items_a_second": got.median if got else None,
                           "items_a_second_low": got.low if got else None,
                           "items_a_second_high": got.high if got else None})  # fmt: skip
         for card in CARDS:
             value = claim[card] if claim["unit"] == "items_s" else 1000 * CLAIMED_BATCH / claim[card]
-            found.append({"network": name, "who": f"claimed: {card}", "items_a_second": value})
+            found.append({"network": name, "who": f"claim, {card}", "items_a_second": value})
     return pd.DataFrame(found)
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from rocmlab import findings, network_steps, networks, results, vision, vision_judges, vision_tables, worker
+from rocmlab import findings, network_steps, networks, results, sensors, vision, vision_judges, vision_tables, worker
 from rocmlab.network_steps import Plan, answers, check, split
 from rocmlab.sections import vision_bert
 
@@ -317,6 +317,37 @@ def test_after_a_crash_only_the_last_worker_s_rows_stand_beside_each_other():
     assert len(vision_tables.steps_ms(rows, "resnet50", "float32")) == 10
     (found,) = vision_judges.judge_dtype(rows, "bfloat16")
     assert found["numbers"]["resnet50_gain"] == pytest.approx(2.5, rel=0.01)
+
+
+def test_the_curve_shows_three_sensors_as_shares_of_their_highest():
+    rows = [
+        {
+            "t_s": 100.0 + place / 2,
+            **sensors.row("x", {"sclk_mhz": mhz, "power_w": watt, "temp_c": 50, "use_percent": 9}),
+        }
+        for place, (mhz, watt) in enumerate([(500, 40), (2500, 160), (2000, None)])
+    ]
+    points = vision_bert.curve(rows)
+    clock = points[points["line"] == "clock"]
+    assert list(clock["time_s"]) == [0, 0.5, 1.0] and list(clock["of_highest_pct"]) == [20, 100, 80]
+    assert list(points["line"].unique()) == ["clock", "power", "temperature"] and len(points) == 8
+    assert "clock 2,500 MHz" in vision_bert.alt_curve(points)["en"]
+    assert vision_bert.draw_curve(points, "card").get_axes() and vision_bert.curve(rows[:1]).empty
+    table = vision_bert.sensor_table(rows).set_index("readings")
+    assert (
+        table.loc[2, "highest"] == 160
+        and "not given by x" in table[table["sensor_source"] == "x"]["highest_reason"].iloc[-1]
+    )
+
+
+def test_the_bars_hold_the_claims_beside_the_fastest_16_bit_arm():
+    rows = records(float32=100.0, float16=50.0, bfloat16=40.0)
+    frame = vision_tables.bars(rows, "GPU").set_index(["network", "who"])["items_a_second"]
+    assert frame["ResNet-50 training", "GPU, fastest 16 bit"] == pytest.approx(800, rel=0.01)
+    assert frame["ResNet-50 training", "claim, RX 6800 XT"] == 312
+    assert frame["VGG16 forward", "claim, RTX 3080"] == pytest.approx(32000 / 61)
+    assert pd.isna(frame["VGG16 forward", "GPU float32"])
+    assert vision_bert.draw_bars(frame.reset_index(), "card").get_axes()
 
 
 def test_medians_are_of_the_samples():

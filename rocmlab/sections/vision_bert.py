@@ -151,27 +151,29 @@ def sensor_table(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def curve(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return seconds, line, of_highest_pct of each field of CURVES; the line's name holds its highest value."""
+    """Return time_s, line, of_highest_pct, highest (with its unit) of the first three fields of CURVES that it holds."""
     found: list[dict[str, Any]] = []
-    if len(rows) < 2:
-        return pd.DataFrame(found)
-    began = rows[0]["t_s"]
     for key in CURVES:
-        known = [(row["t_s"] - began, row[key]) for row in rows if sensor_judges.values([row], key)]
+        known = [(row["t_s"] - rows[0]["t_s"], row[key]) for row in rows if sensor_judges.values([row], key)]
         top = max((value for _, value in known), default=0)
-        if len(known) < 2 or top <= 0:
+        if len(known) < 2 or top <= 0 or len({one["line"] for one in found}) == 3:
             continue
         name, _, unit = words.word(f"sensor_{key}", "en").partition(", ")
-        said = f"{name}, 100% = {words.number(float(top), unit)}"
-        found += [{"seconds": at, "line": said, "of_highest_pct": 100 * value / top} for at, value in known]
+        facts = {"line": name, "highest": words.number(float(top), unit)}
+        found += [{"time_s": at, "of_highest_pct": 100 * value / top, **facts} for at, value in known]
     return pd.DataFrame(found)
+
+
+def highest(points: pd.DataFrame) -> str:
+    """Say what 100% of each line is."""
+    return "100%: " + ", ".join(f"{name} {group['highest'].iloc[0]}" for name, group in points.groupby("line"))
 
 
 def draw_curve(points: pd.DataFrame, foot: str) -> Any:
     """Draw each sensor as a share of its highest reading, over time."""
     figure, ax = plots.canvas(3.4)
-    plots.series(ax, points, x="seconds", value="of_highest_pct", unit="", x_unit="s", by="line")
-    plots.footer(figure, foot)
+    plots.series(ax, points, x="time_s", value="of_highest_pct", unit="", by="line")
+    plots.footer(figure, f"{highest(points)} · {foot}")
     return figure
 
 
@@ -181,7 +183,8 @@ def alt_curve(points: pd.DataFrame) -> Text:
         f"{name}, lowest {words.number(float(group['of_highest_pct'].min()), '%')}"
         for name, group in points.groupby("line")
     ]
-    return words.both("alt_vision_curve", seconds=f"{points['seconds'].max():.0f}", values="; ".join(told))
+    values = f"{highest(points)}; {'; '.join(told)}"
+    return words.both("alt_vision_curve", seconds=f"{points['time_s'].max():.0f}", values=values)
 
 
 # ---- bars
@@ -190,7 +193,7 @@ def alt_curve(points: pd.DataFrame) -> Text:
 def draw_bars(frame: pd.DataFrame, foot: str) -> Any:
     """Draw what was measured beside what is claimed, network by network."""
     figure, ax = plots.canvas(4.6)
-    plots.paired_bars(ax, frame, category="network", arm="who", value="items_a_second", unit="/s", ratio_of=None)
+    plots.paired_bars(ax, frame, category="network", arm="who", value="items_a_second", unit="", ratio_of=None)
     plots.footer(figure, foot)
     return figure
 

@@ -151,7 +151,7 @@ def sensor_table(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def curve(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return time_s, line, of_highest_pct, highest (with its unit) of the first three fields of CURVES that it holds."""
+    """Return time_s, line, of_highest_pct, highest (with its unit) of the first three fields of CURVES it holds."""
     found: list[dict[str, Any]] = []
     for key in CURVES:
         known = [(row["t_s"] - rows[0]["t_s"], row[key]) for row in rows if sensor_judges.values([row], key)]

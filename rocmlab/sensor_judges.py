@@ -118,6 +118,9 @@ def judge_cost(rows: Sequence[dict[str, Any]], readings: Sequence[dict[str, Any]
     given: dict[str, Any] = {"sampler_extra_pct": 100 * (ratio.median - 1), "reading_ms": None}
     given |= {"sampler_extra_low_pct": 100 * (ratio.low - 1), "sampler_extra_high_pct": 100 * (ratio.high - 1)}
     given |= {"reading_ms": statistics.median(took)} if took else {"reading_ms_reason": "no reading was recorded"}
+    others = max(values(rows, "others_cpu_pct"), default=0.0)
+    if others > timing.OTHERS_PCT:  # they press on the blocks unevenly, and more than a reading does
+        return [finding("SAMPLER_UNDECIDED", numbers=given, variant="loaded", name=name or "?", others=others)]
     if ratio.low > 1 and ratio.median > 1 + DISTURBS_PCT / 100:
         code = "SAMPLER_DISTURBS"
     else:

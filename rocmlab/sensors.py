@@ -29,6 +29,7 @@ FIELDS = (
 )  # fmt: skip
 # None of these is ever 0 on a device that runs: drivers write 0 where they do not know.
 NEVER_ZERO = ("sclk_mhz", "mclk_mhz", "power_w", "power_cap_w", "temp_c", "temp_hotspot_c", "memory_total_bytes")
+WARM_S = 0.3
 START_S = 20  # until the sampler's process has read for the first time
 
 Read = Callable[[], dict[str, Any]]
@@ -189,14 +190,15 @@ def cost(run: results.Run, device: str, task: Callable[[], Any], *, block_s: flo
 
     `task` ends synchronised. Each block is longer than one period of the sampler, so each block with it holds readings.
     """
-    task()
-    with Sampler(run, device, "cost") as sampler:
+    _calls(task, WARM_S)
+    with Sampler(run, device, "cost") as sampler, timing.OtherWork() as others:
         for pair in range(pairs if sampler.ready else 0):
             for sampling in (True, False) if pair % 2 == 0 else (False, True):
                 (sampler.on if sampling else sampler.off)()
                 calls = _calls(task, max(block_s, 1.1 / HZ))
                 run.append("sensor_cost", {"device": device, "pair": pair, "sampling": sampling, "calls_ms": calls})
         sampler.off()
+    run.append("sensor_cost", {"device": device, "kind": "conditions", "others_cpu_pct": others.pct})
     if not sampler.ready:
         run.append("sensor_cost", {"device": device, "calls_ms": [], "reason": "the sampler's process did not start"})
 

@@ -331,6 +331,11 @@ def test_the_sampler_is_calm_disturbing_or_undecided():
     assert codes(sensor_judges.judge_cost(blocks(10.1, 10.0, noise=0.05))) == ["SAMPLER_UNDECIDED"]
     assert codes(sensor_judges.judge_cost(blocks(10.0, 10.0, pairs=2))) == ["SAMPLER_UNDECIDED"]
     assert sensor_judges.judge_cost([{"calls_ms": [], "reason": "no"}]) == []
+    busy = [*blocks(11.0, 10.0), {"kind": "conditions", "others_cpu_pct": 60.0}]
+    (found,) = sensor_judges.judge_cost(busy, readings(2))
+    assert found["variant"] == "loaded" and codes([found]) == ["SAMPLER_UNDECIDED"]
+    calm = [*blocks(11.0, 10.0), {"kind": "conditions", "others_cpu_pct": 1.0}]
+    assert codes(sensor_judges.judge_cost(calm)) == ["SAMPLER_DISTURBS"]
 
 
 def test_one_slow_call_a_reading_is_seen_although_the_median_is_blind_to_it():

@@ -151,7 +151,7 @@ def test_rows_hold_what_is_promised(measured):
     (stretch,) = [row for row in rows if row["kind"] == "sustained"]
     assert stretch["sampler"] and stretch["calls_ms"]
     assert {row["phase"] for row in run.rows("sensors")} == {"cost", "sustained"}
-    assert {row["sampling"] for row in run.rows("sensor_cost")} == {True, False}
+    assert {row["sampling"] for row in run.rows("sensor_cost") if "sampling" in row} == {True, False}
 
 
 def test_its_section_has_everything_in_both_languages(measured):

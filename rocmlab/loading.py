@@ -93,12 +93,12 @@ def one_loader(count: int, batch: int, image: int, batches: int) -> dict[str, An
     """Return {samples_ms, start_ms} of one DataLoader: ms a batch, once all workers are at work.
 
     With n workers the first batches come together; so many are made before the clock starts, and what is timed is the
-    whole rest, cut into stretches of n batches.
+    whole rest, cut into at least six stretches of n batches: six give an interval.
     """
     from torch.utils.data import DataLoader
 
     stretch = max(1, count)
-    total = 2 * stretch + stretch * max(1, round(batches / stretch))
+    total = 2 * stretch + stretch * max(timing.MIN_REPEATS, round(batches / stretch))
     began = time.perf_counter()
     try:
         pictures: Any = Pictures(total * batch, image)

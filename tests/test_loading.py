@@ -33,7 +33,7 @@ def test_the_loader_is_measured_for_real(tmp_path):
         assert loading.study_copies(run, keeper, "cpu", batch=2, image=32, limit_s=120) == [], "nothing to copy to"
     assert ended[0]["status"] == "OK"
     none, one, many = run.rows("loader")
-    assert len(none["samples_ms"]) == 3 and one["samples_ms"] and one["start_ms"] > 0
+    assert len(none["samples_ms"]) == 6 and one["samples_ms"] and one["start_ms"] > 0
     assert many["samples_ms"] == [] and "cores" in many["reason"]
     frame = vision_tables.by_workers(run.rows("loader"))
     assert frame["images_a_second"].iloc[0].median > 0 and frame["images_a_second_reason"].iloc[2]

@@ -7,13 +7,23 @@ runs, then tries one after the other in a worker that may die; a row goes to `ex
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import statistics
 import time
 from typing import Any
 
-from rocmlab import ceiling, changes, curves, predictions, results, step_costs, step_lanes, timing, words, worker
+from rocmlab import (
+    ceiling,
+    changes,
+    curves,
+    ledger,
+    predictions,
+    results,
+    step_costs,
+    step_lanes,
+    timing,
+    words,
+    worker,
+)
 from rocmlab.changes import Change
 from rocmlab.evidence import poisoned
 from rocmlab.isolate import Outcome
@@ -114,27 +124,12 @@ def gather(run: Run) -> dict[str, Any]:
     found = {table: results.rows(path, table) for table in ("shapes", "attention", "gemm_rate")}
     best = ceiling.bandwidth(results.rows(path, "ceiling"))
     return {
-        "ledger": account(run),
+        "ledger": ledger.of_run(path),
         "ceiling_gb_s": best.gb_s if best else None,
         "first_visit": first_visit(results.rows(path, "lengths")),
         "visit_charge_ms": visit_charge(found["attention"]),
         **found,
     }
-
-
-def room(name: str, run: Run, *given: Any, **more: Any) -> list[dict[str, Any]]:
-    """Call study() of a module that this notebook leans on, where the house has it; return how its processes ended."""
-    if importlib.util.find_spec(f"rocmlab.{name}") is None:
-        return []
-    ended = importlib.import_module(f"rocmlab.{name}").study(run, *given, **more)
-    return ended if isinstance(ended, list) else []
-
-
-def account(run: Run) -> dict[str, Any] | None:
-    """Return the ledger of this run, None where no step was taken apart."""
-    if importlib.util.find_spec("rocmlab.ledger") is None:
-        return None
-    return importlib.import_module("rocmlab.ledger").of_run(run.path)
 
 
 def first_visit(rows: list[dict[str, Any]]) -> tuple[float, float] | None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from rocmlab import isolate, tools, windows
 from rocmlab.linux import ROOT, read
@@ -32,6 +35,39 @@ QUERY = (
     "$a = Get-CimInstance Win32_PerfFormattedData_GPUPerformanceCounters_GPUAdapterMemory;"
     "@{adapters=@($a | Select-Object Name,DedicatedUsage,SharedUsage)} | ConvertTo-Json -Depth 4 -Compress"
 )
+
+
+# ---- the machine itself
+
+
+class Host:
+    """Reads processor and memory by psutil; spilled is what lies in swap."""
+
+    def __init__(self) -> None:
+        psutil.cpu_percent()  # the share counts from here on
+        self._asked = time.monotonic()
+
+    def read(self) -> dict[str, Any]:
+        memory, frequency = psutil.virtual_memory(), psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+        began, self._asked = self._asked, time.monotonic()
+        used = psutil.cpu_percent()
+        return {
+            "sclk_mhz": frequency.current if frequency else None,
+            "temp_c": _processor_c(),
+            "use_percent": used if self._asked - began > 0.1 else None,  # ticks of 10 ms: less says nothing
+            "memory_used_bytes": memory.total - memory.available,
+            "memory_total_bytes": memory.total,
+            "spilled_bytes": psutil.swap_memory().used,
+        }
+
+
+def _processor_c() -> float | None:
+    ask = getattr(psutil, "sensors_temperatures", None)
+    found = ask() if ask else {}
+    for chip in ("k10temp", "zenpower", "coretemp", "cpu_thermal", "acpitz"):
+        if found.get(chip):
+            return found[chip][0].current
+    return None
 
 
 # ---- amdgpu's files on Linux

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from rocmlab import isolate, nvml, results, sensor_sources, timing
 
 HZ = 2.0
@@ -55,7 +53,7 @@ def source(who: dict[str, Any], cheap: bool = False) -> tuple[str | None, Read |
     `cheap` leaves out those that start a program for each reading.
     """
     if who["device"] == "cpu":
-        return "psutil", Host().read
+        return "psutil", sensor_sources.Host().read
     tried: list[tuple[str, Read | None]] = []
     if who["vendor"] == "AMD":
         tried.append(("amdgpu sysfs", sensor_sources.sysfs(who["bus"])))
@@ -100,36 +98,6 @@ def reading(device: str) -> dict[str, Any]:
     """Return one cheap reading of a torch device, taken between two timed blocks: t_s (Unix time), source, FIELDS."""
     integrated, name, read = _cheap(device)
     return {"t_s": time.time(), "integrated": integrated, **row(name, _quiet(read) if read else {})}
-
-
-class Host:
-    """Reads processor and memory by psutil; spilled is what lies in swap."""
-
-    def __init__(self) -> None:
-        psutil.cpu_percent()  # the share counts from here on
-        self._asked = time.monotonic()
-
-    def read(self) -> dict[str, Any]:
-        memory, frequency = psutil.virtual_memory(), psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
-        began, self._asked = self._asked, time.monotonic()
-        used = psutil.cpu_percent()
-        return {
-            "sclk_mhz": frequency.current if frequency else None,
-            "temp_c": _processor_c(),
-            "use_percent": used if self._asked - began > 0.1 else None,  # ticks of 10 ms: less says nothing
-            "memory_used_bytes": memory.total - memory.available,
-            "memory_total_bytes": memory.total,
-            "spilled_bytes": psutil.swap_memory().used,
-        }
-
-
-def _processor_c() -> float | None:
-    ask = getattr(psutil, "sensors_temperatures", None)
-    found = ask() if ask else {}
-    for chip in ("k10temp", "zenpower", "coretemp", "cpu_thermal", "acpitz"):
-        if found.get(chip):
-            return found[chip][0].current
-    return None
 
 
 # ---- the sampler

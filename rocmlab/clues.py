@@ -97,10 +97,10 @@ class Clues:
     def binds(self, lane: str) -> bool | None:
         """Tell whether a lane sets the time of the step; None where the ledger cannot tell, or both do in part.
 
-        On a CPU there is one lane: what the Python thread and the operators take adds up.
+        On a CPU there is one lane, where it is decided at all: what Python and the operators take adds up.
         """
-        if self.on_cpu and self.step:
-            return True
+        if self.on_cpu:
+            return True if self.regime != "undecided" else None
         binding = (self.account or {}).get("binding")
         return None if self.regime not in ("host_bound", "device_bound") or not binding else binding == lane
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import curves, evidence, roof, speed, speed_roofs, texts, timing, words
+from rocmlab import curves, evidence, roof, shape_judges, speed, speed_roofs, texts, words, yardstick_judges
 from rocmlab.clues import Clues, Span
+from rocmlab.findings import Finding
 from rocmlab.rates import is_number
 from rocmlab.speed_roofs import Roofs
 from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, refuted, supported, undecided
 from rocmlab.suspects_host import OF_DECODE
 
 AGREE = 1.25  # times: T moves by up to a fifth from process to process, and three notebooks take three processes
-YARDSTICK = 1.5  # times torch's rate: another engine this much faster on the same CPU and weights
 
 
 def roofs(clues: Clues) -> Roofs | None:
@@ -52,23 +52,23 @@ def strong_cpu(clues: Clues) -> Verdict:
 
 
 def weak_cpu(clues: Clues) -> Verdict:
-    """Judge whether the ratio flatters the GPU: torch's CPU path stays far below its own roof."""
-    found = _cpu(clues, "weak_cpu", strong=False)
-    other = yardstick(clues)
+    """Judge whether the ratio flatters the GPU: torch's CPU path stays far below its own roof, or below what another
+    engine makes of the same weights."""
+    found, other = _cpu(clues, "weak_cpu", strong=False), yardstick(clues)
     if other is None or clues.on_cpu:
         return found
-    told: dict[str, Any] = {"times": words.number(other, "×")}
+    told: dict[str, Any] = {"times": words.number(other["numbers"]["times"], "×"), "engine": other["words"]["engine"]}
     kept: dict[str, Any] = {"records": ("yardstick",), "grade": "D", "no_ms": words.both("verdict_in_the_ratio")}
-    if other >= YARDSTICK:
+    if other["code"] == "YARDSTICK_FASTER":
         return supported("weak_cpu", "supported_by_engine", **told, **kept)
     return refuted("weak_cpu", "refuted_by_engine", **told, **kept)
 
 
-def yardstick(clues: Clues) -> float | None:
-    """Return the rate of another engine on the CPU, same weights and dtype, over torch's; None without one."""
-    rows = [r for r in clues.table("yardstick") if r.get("where") == "cpu" and is_number(r.get("ratio_to_torch"))]
-    same = [row for row in rows if row.get("dtype") == "float32"]
-    return max((float(row["ratio_to_torch"]) for row in same), default=None)
+def yardstick(clues: Clues) -> Finding | None:
+    """Return how another engine stands beside torch on this CPU with the same bytes; None where that is not decided."""
+    told = yardstick_judges.judge(clues.table("yardstick"))
+    decided = ("YARDSTICK_FASTER", "YARDSTICK_EQUAL", "YARDSTICK_SLOWER")
+    return next((one for one in told if one["code"] in decided and one["words"]["side"] == "CPU"), None)
 
 
 # ---- the measuring
@@ -163,11 +163,4 @@ def wrong_numbers(clues: Clues) -> Verdict:
 
 
 def _off(row: dict[str, Any]) -> bool:
-    value = row.get("value") or {}
-    return bool(value.get("not_finite") or value.get("outside"))
-
-
-def spread(clues: Clues) -> timing.Interval | None:
-    """Return the observed ratio of 03 with its interval, None without both arms."""
-    pairs = speed.paired(speed.table(clues.table("generation")), "gpu", "cpu")
-    return timing.ratio_interval(*pairs) if pairs[0] else None
+    return isinstance(row.get("value"), dict) and shape_judges.is_wrong(row["value"])

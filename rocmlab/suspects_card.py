@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import ceiling, conditions, curves, drift, experiments, words
-from rocmlab.clues import Clues, Row, Span, median
-from rocmlab.rates import is_number
+from rocmlab import ceiling, conditions, curves, drift, experiments, gemm_judges, words
+from rocmlab.clues import Clues, Row, Span
 from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided
 
-EMULATED, AS_FAST = 0.6, 0.8  # of float16's rate for bfloat16; between the two nothing is claimed
-HALF_SLOW = 0.5  # of float32's rate: a 16-bit type below this is converted, not computed
 ROOM = 0.5  # of the step: a device that works less than this could do twice the work in the same time
 WIDER_FREE = 1.25  # times the step: a model twice as wide that takes no longer found room on the card
 
 
 def wrong_dtype(clues: Clues) -> Verdict:
     """Judge whether the subject's dtype is computed by the device or only emulated."""
-    rates, records = gemm_rates(clues), ("gemm_rate", "experiments")
+    rates, records = clues.table("gemm_rate"), ("gemm_rate", "experiments")
     if clues.dtype == "float32":
         return not_applicable("wrong_dtype", "float32")
-    own, wide, half = (rates.get(name) for name in (clues.dtype, "float32", "float16"))
+    own, wide, half = (gemm_judges.rate_tflops(rates, name) for name in (clues.dtype, "float32", "float16"))
     if own is None or wide is None:
         return undecided("wrong_dtype", "06", records=records)
     rate = {name: words.number(one, "TFLOP/s") for name, one in (("rate", own), ("wide", wide), ("half", half))}
@@ -49,21 +46,9 @@ def wrong_dtype(clues: Clues) -> Verdict:
 
 def _computed(own: float, wide: float, half: float | None) -> bool | None:
     """Tell from rates whether a 16-bit dtype is computed; `half` is float16's, where the dtype is bfloat16."""
-    if own < HALF_SLOW * wide or (half is not None and own < EMULATED * half):
+    if own < gemm_judges.HALF_SLOW * wide or (half is not None and own < gemm_judges.EMULATED * half):
         return False
-    return True if own >= AS_FAST * (half if half is not None else wide) else None
-
-
-def gemm_rates(clues: Clues) -> dict[str, float]:
-    """Return the best rate of each dtype in TFLOP/s over the sizes of 06."""
-    found: dict[str, float] = {}
-    for row in clues.table("gemm_rate"):
-        once = median(row.get("samples_ms"))
-        sizes = [row.get(key) for key in ("m", "n", "k")]
-        flop = row.get("flops") or (2.0 * sizes[0] * sizes[1] * sizes[2] if all(is_number(s) for s in sizes) else None)  # type: ignore[operator]
-        if once and flop and row.get("dtype"):
-            found[row["dtype"]] = max(found.get(row["dtype"], 0.0), flop / once / 1e9)
-    return found
+    return True if own >= gemm_judges.AS_FAST * (half if half is not None else wide) else None
 
 
 def _other_dtype(clues: Clues) -> tuple[float, float, float] | None:

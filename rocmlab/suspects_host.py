@@ -150,7 +150,7 @@ def new_shapes(clues: Clues) -> Verdict:
         extra, charged = [one - other for one, other in found], charging(clues)
         span = Span(first - usual, min(extra), max(extra))
         return supported("new_shapes", span=span, extra=ms(span), by=charged, **told, **kept)
-    if first > FIRST_VISIT_TIMES * usual:
+    if first > FIRST_VISIT_TIMES * usual or usual > FIRST_VISIT_TIMES * first:
         return undecided("new_shapes", "04", wording="some", **told, **kept)
     return refuted("new_shapes", span=Span(max(first - usual, 0.0), 0.0, max(first - usual, 0.0)), **told, **kept)
 

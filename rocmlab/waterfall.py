@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from rocmlab import plots, words
 from rocmlab.rates import is_number
 
+DECIDED = ("host_bound", "device_bound", "mixed")
 LEAST = 0.002  # of the step: a shorter part has no bar that could be seen
 ORDER = ("python_dispatch", "launch", "sampling", "readback", "tokeniser", "wait",
          "memory_floor", "excess", "gaps", "idle")  # fmt: skip
@@ -51,9 +52,9 @@ class Group:
 
 
 def parts(account: dict[str, Any] | None) -> list[Group]:
-    """Return the lanes to draw, the binding one first; [] without a step or without any part of it."""
+    """Return the lanes to draw, the binding one first; [] without a step, or where the ledger does not decide it."""
     step: dict[str, Any] = ((account or {}).get("quantities") or {}).get("T") or {}
-    if not account or not is_number(step.get("ms")):
+    if not account or not is_number(step.get("ms")) or account.get("regime") not in DECIDED:
         return []
     on_cpu = (account.get("subject") or {}).get("device") == "cpu"
     first = "device" if on_cpu or account.get("binding") == "device" else "host"

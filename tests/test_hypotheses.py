@@ -83,12 +83,19 @@ def disturbed():
     return [row | {"others_cpu_pct": 60.0} for row in m.memory(50.0, "cpu")]
 
 
+def engines(other_tok_s, torch_tok_s):
+    """The yardstick on a CPU: another engine and torch, with the same weights in float32."""
+    usual = {"backend": "CPU", "device": "CPU", "model_bytes": 538e6, "status": "OK", "prefill_tok_s": m.samples(548.0)}
+    return [usual | {"engine": "llama.cpp", "quantisation": "F32", "decode_tok_s": m.samples(other_tok_s)},
+            usual | {"engine": "torch", "quantisation": "float32", "decode_tok_s": m.samples(torch_tok_s)}]  # fmt: skip
+
+
 def text_wrong():
     return [made.text([0.0, 9.0, 0.0, 0.0])]
 
 
 def off(name="q_proj"):
-    return [m.operator(name, "linear", 0.02, 4.2e6, value={"outside": 3, "not_finite": 0})]
+    return [m.operator(name, "linear", 0.02, 4.2e6, value={"outside": 3, "over_tolerance": 40.0})]
 
 
 CASES = [
@@ -98,6 +105,7 @@ CASES = [
     ("python_dispatch", U, lambda: without_ledger(m.h200())),
     ("python_dispatch", U, lambda: mixed(m.h200())),
     ("python_dispatch", S, lambda: m.clues(m.cpu_step(55.8, 8.7, 12.0, 40.0), {})),
+    ("python_dispatch", U, lambda: m.clues(m.cpu_step(47.7, 8.7, 53.0, 40.0) | {"regime": "undecided"}, {})),
     ("launches", S, m.h200),
     ("launches", R, m.gfx1032),
     ("launches", U, wide_launch),
@@ -122,6 +130,7 @@ CASES = [
     ("new_shapes", S, m.h200),
     ("new_shapes", R, m.gfx1032),
     ("new_shapes", U, lambda: changed(m.h200(), lengths=[], batches=[])),
+    ("new_shapes", U, lambda: changed(m.h200(), lengths=m.lengths(40.0, -30.0), batches=[])),  # the wrong way round
     ("new_shapes", S, lambda: changed(m.slow_cpu(), lengths=m.lengths(57.0, 60.0, "cpu"), batches=[])),
     ("bandwidth", S, m.gfx1032),
     ("bandwidth", R, m.h200),
@@ -181,6 +190,9 @@ CASES = [
     ("weak_cpu", S, lambda: m.baseline(33.0, 250.0)),
     ("weak_cpu", R, lambda: m.baseline(33.0, 58.0)),
     ("weak_cpu", U, lambda: m.baseline(33.0, 100.0)),
+    ("weak_cpu", S, lambda: changed(m.baseline(33.0, 58.0), yardstick=engines(51.8, 17.4))),  # another engine is 3x
+    ("weak_cpu", R, lambda: changed(m.baseline(33.0, 250.0), yardstick=engines(17.9, 17.4))),
+    ("weak_cpu", S, lambda: changed(m.baseline(33.0, 250.0), yardstick=engines(18.0, 17.4)[:1])),  # nothing beside it
     ("weak_cpu", N, m.slow_cpu),
     ("artefact", S, lambda: changed(m.gfx1032(), lengths=m.lengths(2.0))),  # faster than the memory
     ("artefact", S, lambda: changed(m.h200(), stamps=sweeps.stamps("as_it_is", 25.0, 18.9, 186))),

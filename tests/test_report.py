@@ -130,7 +130,7 @@ def test_title_and_answers_equal_findings_json(built):
             assert data["answers"][question][lang]["sentence"] in said
     assert "largest difference 3.80e-06" in data["answers"]["works"]["en"]["sentence"]
     assert data["answers"]["faster"]["code"] is None
-    assert data["answers"]["faster"]["en"]["sentence"].startswith("Not measured: notebook 11 is not in this version")
+    assert data["answers"]["faster"]["en"]["sentence"].startswith("Not measured: notebook 11 was not run")
 
 
 def test_provenance_says_on_what_and_when(built):

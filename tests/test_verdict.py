@@ -102,22 +102,30 @@ def test_every_machine_gets_a_section_in_both_languages(tmp_path, name):
 def test_a_cpu_run_pretends_no_gpu(tmp_path):
     part = verdict.section(folder(tmp_path, "cpu"))
     assert part.answers["slow"]["code"] == "VERDICT_CPU"
-    assert [table.name for table in part.tables] == ["hypotheses", "ledger_device"]
+    assert [table.name for table in part.tables] == ["hypotheses", "reversals", "ledger_device"]
     assert [figure.name for figure in part.figures] == ["waterfall"]
     text = " ".join(findings.say(one)["sentence"] for one in part.findings)
     assert "no GPU at work" in text and "Does the model run on the CPU? Yes" in text and "launch" not in text
 
 
 def test_wrong_numbers_win_the_first_answer(tmp_path):
-    wrong = [m.operator("q_proj", "linear", 0.02, 4.2e6, value={"outside": 3, "not_finite": 0})]
+    wrong = [m.operator("q_proj", "linear", 0.02, 4.2e6, value={"outside": 3, "over_tolerance": 40.0})]
     run = folder(tmp_path, "h200", shapes=wrong)
     given = outline.answers(outline.read(run))
     assert given["works"]["code"] == "VERDICT_WRONG_NUMBERS" and "q_proj" in findings.say(given["works"])["sentence"]
 
 
+def test_a_step_timed_beside_other_programs_gives_no_answer_and_says_so(tmp_path):
+    loud = [row | {"others_cpu_pct": 60.0} for row in m.lengths(18.9)]
+    run = folder(tmp_path, "h200", lengths=loud, batches=[], generation=[])
+    part = verdict.section(run)
+    assert "slow" not in part.answers and part.findings[0]["code"] == "VERDICT_OPEN"
+    assert "60% of the processor" in findings.say(part.findings[0])["sentence"]
+
+
 def test_an_empty_run_has_no_verdict(tmp_path):
     (tmp_path / "records").mkdir()
-    assert "12" in verdict.section(tmp_path).missing["en"]
+    assert "left records" in verdict.section(tmp_path).missing["en"]
 
 
 def test_a_run_of_01_alone_is_all_open_and_never_a_crash(tmp_path):

@@ -35,17 +35,21 @@ def section(run: Path) -> Section:
     """Return the verdicts, the two roofs, the waterfall, the everyday answers and the discarded suspects."""
     clues = clues_of.of_run(run)
     if not clues.operators and not any(clues.rows.values()):
-        return Section("12", question("12"), missing=words.both("reason_no_records", notebook="12"))
+        return Section("12", question("12"), missing=words.both("verdict_nothing"))
     found, roofs = hypotheses.judge(clues), suspects_baseline.roofs(clues)
     made = Section("12", question("12"), how=words.both("how_12"))
-    slow = answer_slow(clues, found)
+    artefact = next(one for one in found if one.suspect == "artefact")
+    slow = answer_slow(clues, found) if artefact.verdict != SUPPORTED else None
     made.answers = {name: one for name, one in (("slow", slow), ("faster", best_remedy.judge(clues))) if one}
     made.findings = [*([slow] if slow else [still_open(clues, found)]), *judge(clues, found, roofs)]
     wrong = [one for one in made.findings if one["code"] == "VERDICT_WRONG_NUMBERS"]
     if wrong:
         made.answers["works"] = wrong[0]
     made.discarded = [_told("SUSPECT_REFUTED", one) for one in found if one.verdict == REFUTED]
-    made.tables = [Table("hypotheses", words.both("hypotheses"), hypothesis_table(found), labels=LABELS)]
+    made.tables = [
+        Table("hypotheses", words.both("hypotheses"), hypothesis_table(found), labels=LABELS),
+        Table("reversals", words.both("verdict_reversals"), reversal_table(found), labels=LABELS),
+    ]
     _add_figures(made, clues, roofs, run)
     return made
 
@@ -55,7 +59,8 @@ def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) ->
     if groups:
         shown = ("ledger_device",) if clues.on_cpu else ("ledger_host", "ledger_device")
         given: dict[str, Any] = {"decided": clues.binds("host") is not None, "on_cpu": clues.on_cpu}
-        caption = words.both("figure_waterfall_cpu" if clues.on_cpu else "figure_waterfall")
+        ending = "_cpu" if clues.on_cpu else "" if given["decided"] else "_mixed"
+        caption = words.both(f"figure_waterfall{ending}")
         alt = alt_waterfall(groups, clues.on_cpu)
         made.figures.append(Figure("waterfall", lambda: waterfall.draw(groups, foot, **given), alt, caption))
         made.tables += [one for one in ledger_tables.tables(clues.account or {}) if one.name in shown]
@@ -66,7 +71,8 @@ def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) ->
         )
         made.tables.append(Table("roofs", words.both("verdict_roofs"), roof_table(roofs), labels=LABELS))
     no_roofs = words.both("reason_cpu_subject" if clues.on_cpu else "reason_no_roofs")
-    made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), words.both("reason_no_ledger"))
+    no_ledger = words.both("reason_no_ledger" if clues.step is None else "verdict_ledger_undecided")
+    made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), no_ledger)
     made.absent |= {"roofs": no_roofs, "roofs-figure": no_roofs}
     if clues.on_cpu:
         made.absent["ledger_host"] = words.both("reason_cpu_subject")
@@ -113,10 +119,13 @@ def parts_of(found: list[Verdict], lane: str | None) -> Text:
 
 def still_open(clues: Clues, found: list[Verdict]) -> Finding:
     """Say that the step's cause is not decided, why, and which notebooks would."""
-    why = "verdict_ledger_missing" if clues.step is None else "verdict_ledger_undecided"
+    why = words.both("verdict_ledger_missing" if clues.step is None else "verdict_ledger_undecided")
+    made_up = [one for one in found if one.suspect == "artefact" and one.verdict == SUPPORTED]
+    if made_up:
+        why = {lang: said.rstrip(".。") for lang, said in made_up[0].evidence.items()}
     missing = [one for one in found if one.verdict == UNDECIDED]
     notebooks = sorted({n for one in missing for n in one.decided_by}) or list(NEEDED)
-    return finding("VERDICT_OPEN", why=words.both(why), notebooks=_listed(notebooks))
+    return finding("VERDICT_OPEN", why=why, notebooks=_listed(notebooks))
 
 
 def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Finding]:
@@ -167,7 +176,7 @@ def _listed(names: list[str]) -> Text:
 
 
 def hypothesis_table(found: list[Verdict]) -> pd.DataFrame:
-    """Return one row a suspect: verdict, ms and share of the step, grade, evidence, records, what would reverse it."""
+    """Return one row a suspect: verdict, ms and share of the step, evidence grade, evidence."""
     lines = []
     for one in found:
         line: dict[str, Any] = {"verdict_suspect": one.name, "verdict_verdict": words.both(f"verdict_{one.verdict}")}
@@ -177,10 +186,23 @@ def hypothesis_table(found: list[Verdict]) -> pd.DataFrame:
         line |= {"verdict_share_pct": one.share_pct, "verdict_share_pct_reason": _no_share(one)}
         grade = one.grade if one.verdict != NOT_APPLICABLE else None
         line |= {"verdict_grade": grade, "verdict_grade_reason": words.both("verdict_no_grade")}
-        line |= {"verdict_evidence": one.evidence, "verdict_records": ", ".join(one.records) or None}
-        line |= {"verdict_records_reason": words.both("verdict_not_here"), "verdict_reversal": one.reversal}
-        lines.append(line)
+        lines.append(line | {"verdict_evidence": one.evidence})
     return pd.DataFrame(lines)
+
+
+def reversal_table(found: list[Verdict]) -> pd.DataFrame:
+    """Return one row a suspect that can exist here: verdict, what would reverse it, and the records that were used."""
+    lines = []
+    for one in found:
+        if one.verdict != NOT_APPLICABLE:
+            line: dict[str, Any] = {
+                "verdict_suspect": one.name,
+                "verdict_verdict": words.both(f"verdict_{one.verdict}"),
+            }
+            line |= {"verdict_reversal": one.reversal, "verdict_records": ", ".join(one.records) or None}
+            lines.append(line | {"verdict_records_reason": words.both("verdict_not_here")})
+    columns = ["verdict_suspect", "verdict_verdict", "verdict_reversal", "verdict_records"]
+    return pd.DataFrame(lines, columns=[*columns, "verdict_records_reason"])
 
 
 def _no_ms(one: Verdict) -> Text:

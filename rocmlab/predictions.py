@@ -265,7 +265,8 @@ def _after_match(text: list[int], guess: int, ngram: int) -> list[int]:
 
 _RULES: dict[str, Callable[..., Made]] = {
     "depth": _depth, "width": _width, "dtype": _dtype, "eager": _rows, "attention": _attention,
-    "generate": _same("prediction_generate"),    "host_delay": _host_delay, "device_delay": _device_delay, "one_core": _same("prediction_one_core"),
+    "generate": _same("prediction_generate"), "host_delay": _host_delay, "device_delay": _device_delay,
+    "one_core": _same("prediction_one_core"),
     "threads": _threads, "first_visit": _first_visit, "patched": _counted, "static": _fixed, "lean": _fixed,
     "tunable": _tunable, "prompt_lookup": _lookup, "rows_padded": _second_row,
     "weights_transposed": _same("prediction_transposed"),

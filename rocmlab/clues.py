@@ -76,12 +76,13 @@ class Clues:
         return found.get("grade") if found else None
 
     def part(self, lane: str, name: str) -> Span | None:
-        """Return one row of a lane ("host", "device"), None where the ledger has none."""
+        """Return one row of a lane ("host", "device"), or the "residual"; None where the ledger has none."""
         found = self._part(lane, name)
         return span(found) if found else None
 
     def _part(self, lane: str, name: str) -> Row | None:
-        rows = (self.account or {}).get(f"{lane}_lane") or []
+        account = self.account or {}
+        rows = [account.get("residual") or {}] if lane == "residual" else account.get(f"{lane}_lane") or []
         return next((row for row in rows if row.get("name") == name), None)
 
     @property

@@ -1,17 +1,18 @@
 """Why is it slow? Every suspect ends supported, refuted, undecided or not applicable, with its share of the step. Pure.
 
 `judge(clues)` returns the verdicts: supported ones first, the dearest part of the step at the top, then what is paid
-outside it or is a limit. A judge that cannot understand its
-records makes an undecided verdict, never an exception: one odd table must not cost the reader the others.
+outside it or is a limit. A judge that cannot understand its records makes an undecided verdict, never an exception: one
+odd table must not cost the reader the others.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
-from rocmlab import suspects_baseline, suspects_card, suspects_device, suspects_host
+from rocmlab import suspects_baseline, suspects_card, suspects_device, suspects_host, words
 from rocmlab.clues import Clues
-from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict, order, table, undecided
+from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict, order, said, table, undecided
 
 ORDER = (SUPPORTED, UNDECIDED, REFUTED, NOT_APPLICABLE)
 
@@ -38,8 +39,25 @@ JUDGES: dict[str, Callable[[Clues], Verdict]] = {
 
 
 def judge(clues: Clues) -> list[Verdict]:
-    """Return one verdict a suspect, sorted: by verdict, faults before limits, then by ms, the largest first."""
-    return sorted((_one(name, clues) for name in order()), key=_rank)
+    """Return one verdict a suspect, sorted: by verdict, faults before limits, then by ms, the largest first.
+
+    Where the measuring itself is at fault, no verdict that rests on a time stands.
+    """
+    found = [_one(name, clues) for name in order()]
+    if any(one.suspect == "artefact" and one.verdict == SUPPORTED for one in found):
+        found = [doubted(one) for one in found]
+    return sorted(found, key=_rank)
+
+
+def doubted(one: Verdict) -> Verdict:
+    """Return a verdict that rests on times as undecided, with what was seen; the others stay."""
+    entry = table()["suspects"][one.suspect]
+    if one.verdict not in (SUPPORTED, REFUTED) or entry.get("timed") is False:
+        return one
+    notebooks = tuple(entry["decided_by"])
+    why = said(one.suspect, "doubted", notebooks={lang: ", ".join(notebooks) for lang in words.LANGUAGES})
+    told = {lang: one.evidence[lang] + ("" if lang == "zh" else " ") + why[lang] for lang in words.LANGUAGES}
+    return dataclasses.replace(one, verdict=UNDECIDED, evidence=told, decided_by=notebooks)
 
 
 def _rank(one: Verdict) -> tuple[int, bool, bool, float]:

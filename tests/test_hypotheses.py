@@ -198,6 +198,8 @@ CASES = [
     ("artefact", S, lambda: changed(m.h200(), stamps=sweeps.stamps("as_it_is", 25.0, 18.9, 186))),
     ("artefact", S, lambda: changed(m.h200(), lengths=[r | {"others_cpu_pct": 55.0} for r in m.lengths(18.9)],
                                     batches=[], generation=[])),
+    ("artefact", S, lambda: changed(m.h200(), step=[{"quantity": "conditions", "others_cpu_pct": 47.6}])),
+    ("artefact", R, lambda: changed(m.h200(), step=[{"quantity": "conditions", "others_cpu_pct": 4.0}])),
     ("artefact", R, m.h200),
     ("artefact", U, lambda: changed(m.h200(), lengths=m.lengths(30.0))),  # notebooks disagree
     ("artefact", U, lambda: m.clues(None, {"lengths": m.lengths(18.9)})),
@@ -273,6 +275,17 @@ def test_a_cpu_that_uses_one_core_for_a_row():
     other = [{"way": "as_it_is", "threads": n, "samples_ms": m.samples(9.9 / n)} for n in (1, 2)]
     assert "one core" not in judged(changed(m.slow_cpu(), one_row=other), "slow_products").evidence["en"]
     assert supported(m.slow_cpu()) == ["slow_products"] and supported(m.cpu_at_roof()) == ["bandwidth"]
+
+
+def test_where_the_measuring_is_at_fault_no_verdict_on_a_time_stands():
+    loud = [row | {"others_cpu_pct": 55.0} for row in m.lengths(18.9, first_extra=39.0)]
+    disturbed_run = changed(m.h200(), lengths=loud, batches=[], generation=[])
+    found = verdicts(disturbed_run)
+    assert found["artefact"] == S
+    assert {found[name] for name in ("launches", "python_dispatch", "new_shapes", "bandwidth", "model_small")} == {U}
+    assert found["wrong_numbers"] == found["cpu_fallback"] == R and found["submission"] == N
+    one = next(one for one in hypotheses.judge(disturbed_run) if one.suspect == "launches")
+    assert one.decided_by == ("11",) and "calm machine" in one.evidence["en"]
 
 
 def test_half_the_notebooks_missing_is_undecided_and_says_which_would_decide():
@@ -354,6 +367,13 @@ def test_the_answer_names_its_parts_with_their_ms():
     assert "启动 kernel 11.3 ms" in findings.say(found, "zh")["sentence"]
     products = findings.say(verdict.answer_slow(m.fallback(), hypotheses.judge(m.fallback())))["sentence"]
     assert "slow matrix products 26.0 ms" in products and "launching" not in products
+
+
+def test_much_that_is_unexplained_is_said_with_the_parts():
+    left = changed(m.h200(), account={"residual": m.part("residual", 4.0)})
+    said = findings.say(verdict.answer_slow(left, hypotheses.judge(left)))["sentence"]
+    assert "unexplained 4.00 ms" in said
+    assert "unexplained" not in findings.say(verdict.answer_slow(m.h200(), hypotheses.judge(m.h200())))["sentence"]
 
 
 def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():

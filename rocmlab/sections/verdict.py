@@ -28,6 +28,7 @@ from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 from rocmlab.speed_roofs import Roofs
 from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict
 
+MUCH = 0.10  # of the step: more than this unexplained is said with the parts
 NEEDED = ("03", "04", "06", "11")  # what a verdict mostly rests on, to name where nothing is decided
 
 
@@ -90,7 +91,7 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     lane = None if clues.on_cpu or clues.regime == "mixed" else clues.regime.removesuffix("_bound")
     said: dict[str, Any] = {"step": suspects.ms(step), "device": suspects.ms(device), "host": suspects.ms(host)}
     said |= {"floor": suspects.ms(floor), "roof": words.number(clues.roof.gb_s, "GB/s")}
-    said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(found, lane)}
+    said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(clues, found, lane)}
     numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}
     numbers |= {"residual_pct": (clues.account or {}).get("residual_pct"), "floor_ms": floor.ms if floor else None}
     numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
@@ -101,20 +102,26 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     return finding(code, numbers=numbers, **said)
 
 
-def parts_of(found: list[Verdict], lane: str | None) -> Text:
-    """Return the supported parts of a lane (None: of any) with their ms, in brackets; "" where there are none."""
+def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
+    """Return the supported parts of a lane (None: of any) with their ms, in brackets, and what is unexplained where
+    that is much; "" where there is nothing to name."""
     lanes = (lane,) if lane else ("host", "device")
     table = suspects.table()["suspects"]
     mine = [one for one in found if one.verdict == SUPPORTED and one.span and one.share_pct and not one.is_limit]
     mine = [one for one in mine if table[one.suspect]["lane"] in lanes]
-    if not mine:
+    parts = [(one.name, one.span) for one in mine]
+    left = clues.part("residual", "residual")
+    if left and clues.step and abs(left.ms) > MUCH * clues.step.ms:
+        parts.append((words.both("waterfall_residual"), left))
+    if not parts:
         return dict.fromkeys(words.LANGUAGES, "")
-    return {
-        lang: words.word("verdict_parts", lang, parts=words.word("list_comma", lang).join(
-            words.word("verdict_part", lang, name=words.pick(one.name, lang), ms=suspects.ms(one.span)) for one in mine
-        ))
-        for lang in words.LANGUAGES
-    }  # fmt: skip
+    made = {}
+    for lang in words.LANGUAGES:
+        each = [
+            words.word("verdict_part", lang, name=words.pick(name, lang), ms=suspects.ms(span)) for name, span in parts
+        ]
+        made[lang] = words.word("verdict_parts", lang, parts=words.word("list_comma", lang).join(each))
+    return made
 
 
 def still_open(clues: Clues, found: list[Verdict]) -> Finding:

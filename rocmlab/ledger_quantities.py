@@ -160,6 +160,7 @@ def ratios(rows: list[dict[str, Any]]) -> dict[str, timing.Interval]:
     for name in ("H", "D_graph"):
         row = by_name.get(name) or {}
         mine, beside = row.get("samples_ms") or [], row.get("beside_ms") or whole
-        ratio = timing.ratio_interval(mine, beside) if mine and len(mine) == len(beside) else None
+        pairs = list(zip(mine, beside, strict=True)) if len(mine) == len(beside) else []
+        ratio = timing.median_interval([part / whole for part, whole in pairs if whole])
         found |= {name: ratio} if ratio else {}
     return found

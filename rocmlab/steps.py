@@ -20,13 +20,13 @@ from rocmlab.rig import Rig
 
 SCHEMA = "rocmlab-step-1"
 CONTEXT = 64
-BLOCKS, LEAST_BLOCKS = 8, 6  # six give an interval
+BLOCKS, LEAST_BLOCKS = 16, 6  # many and short: a host that changes its pace for seconds spoils few of them
 TOKENISED, CALLS = 20, 2000
 COPIES = ("aten::to", "aten::_to_copy", "aten::contiguous")  # they work only where something changes
 
 
 def study(
-    run: Run, model: str, arm: dict[str, str], *, limit_s: float, context: int = CONTEXT, steps: int = 6,
+    run: Run, model: str, arm: dict[str, str], *, limit_s: float, context: int = CONTEXT, steps: int = 3,
     blocks: int = BLOCKS,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Measure every quantity of a decode step in a child process; return how it ended, as a list of one row.

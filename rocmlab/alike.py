@@ -17,8 +17,8 @@ from rocmlab.timing import Interval
 
 # What must be equal for a ratio, in the order in which it is told.
 ESSENTIAL = (
-    "model", "dtype", "batch", "prompt_tokens", "new_tokens", "stop_rule", "metric", "way", "image_size", "visit",
-    "synchronized", "method_version", "evidence_grade",
+    "model", "dtype", "batch", "prompt_tokens", "new_tokens", "stop_rule", "metric", "way", "image_px", "length_tokens",
+    "layout", "visit", "synchronized", "method_version", "evidence_grade",
 )  # fmt: skip
 POOLED = ("decode", "e2e")  # questions in which prompts are blocks of one measurement (methods, section 3)
 ENDS = ("first", "second")
@@ -74,7 +74,10 @@ def differing(one: Item, other: Item) -> tuple[list[str], list[str]]:
     """Return (settings that differ, settings that neither states though they apply): no ratio if there are any."""
     keys = [key for key in ESSENTIAL if key in one.settings or key in other.settings]
     pairs = {key: (one.settings.get(key), other.settings.get(key)) for key in keys}
-    return [k for k, (a, b) in pairs.items() if a != b], [k for k, (a, b) in pairs.items() if a is None and b is None]
+    unlike = [
+        k for k, (a, b) in pairs.items() if a != b or (k == "synchronized" and not a)
+    ]  # two clocks that stop early
+    return unlike, [k for k, (a, b) in pairs.items() if a is None and b is None and k not in unlike]
 
 
 def ratio(first: Item, second: Item) -> Interval | None:
@@ -121,9 +124,12 @@ def matches(a: Party, b: Party) -> list[Match]:
     for question in shared:
         every = [
             Match(a, b, x, y, *differing(x, y))
-            for x in a.items if x.question == question for y in b.items if y.question == question
+            for x in a.items if x.question == question and x.possible
+            for y in b.items if y.question == question and y.possible
         ]  # fmt: skip
         like = [one for one in every if one.like]
+        if not every:
+            continue
         found += like or [min(every, key=lambda one: len(one.differs) + len(one.unstated))]
     return found
 

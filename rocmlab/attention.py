@@ -70,21 +70,30 @@ def _process(
     """Run the child; where a back end ended it, write that down as this back end's row and go on without it."""
     ended: list[dict[str, Any]] = []
     excluded: list[list[str]] = []
+    graphs = True
     for _ in range(1 + RESTARTS):
-        outcome = isolate.call(
-            "rocmlab.attention_trial:measure", given | {"excluded": excluded}, limit_s=limit_s, env=env
-        )
+        asked = given | {"excluded": excluded, "graphs": graphs}
+        outcome = isolate.call("rocmlab.attention_trial:measure", asked, limit_s=limit_s, env=env)
         ended.append(isolate.record(run, "attention_ended", what, outcome))
         lost = unfinished(run.rows(TABLE))
         if outcome.status == "OK" or lost is None:
             break
-        status = "ERROR" if outcome.status == "OK" else outcome.status
-        run.append(TABLE, lost | {"what": "case", "status": status, "error": outcome.words})
+        if lost["what"] == "capturing":  # no fault of attention: time it without graphs
+            graphs = False
+            continue
+        run.append(TABLE, lost | {"what": "case", "status": outcome.status, "error": outcome.words})
         excluded.append([lost["backend"], lost["phase"]])
     return ended
 
 
+def summary(rows: list[dict[str, Any]], **known: Any) -> dict[str, Any]:
+    """Return what the rows say for other notebooks: see attention_tables.summary (pure)."""
+    from rocmlab import attention_tables  # with pandas behind it, which the measuring process does without
+
+    return attention_tables.summary(rows, **known)
+
+
 def unfinished(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the newest row of a back end that was being tried when its process ended; None where none was."""
+    """Return the row of what was being tried or captured when the process ended; None where nothing was."""
     last = rows[-1] if rows else {}
-    return {k: v for k, v in last.items() if k not in ("at", "what")} if last.get("what") == "trying" else None
+    return {k: v for k, v in last.items() if k != "at"} if last.get("what") in ("trying", "capturing") else None

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from rocmlab import curves, words
-from rocmlab.attention_tables import FORCED, Row, call_samples, own, path, usual
+from rocmlab.attention_tables import FORCED, Row, call_samples, median, own, path, usual
 
 
 def times_table(rows: list[Row]) -> pd.DataFrame:
@@ -19,6 +19,8 @@ def times_table(rows: list[Row]) -> pd.DataFrame:
         on_cpu = row["device"] == "cpu"
         line: dict[str, Any] = {"phase": row["phase"], "length_tokens": row["length"], "backend": row["backend"]}
         line["attention_device_ms"] = curves.interval(row["samples_ms"])
+        if row["method"] == "events" and hidden(row):
+            line |= {"attention_device_ms": None, "attention_device_ms_reason": words.both("attention_hidden")}
         if not on_cpu:
             line["attention_host_us"] = curves.interval([1000 * ms for ms in row.get("host_samples_ms") or []])
             line["attention_wall_us"] = curves.interval([1000 * ms for ms in row.get("wall_samples_ms") or []])
@@ -26,6 +28,12 @@ def times_table(rows: list[Row]) -> pd.DataFrame:
     order = {"decode": 0, "prefill": 1}
     lines.sort(key=lambda line: (order[line["phase"]], line["length_tokens"]))
     return pd.DataFrame(lines)
+
+
+def hidden(row: Row) -> bool:
+    """Tell whether the host queued calls hardly faster than events saw them end: then that is no device time."""
+    device, host = median(row.get("samples_ms")), median(row.get("host_samples_ms"))
+    return bool(device and host and host >= curves.HOST_BOUND * device)
 
 
 def paths_table(rows: list[Row]) -> pd.DataFrame:
@@ -62,8 +70,8 @@ def why(row: Row) -> str:
 
 def cost_table(lines: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the costs by phase and length, for people."""
-    names = ["phase", "length_tokens", "default", "default_ms", "math_ms", "fused", "fused_ms", "gap_ms", "gap_ms_low",
-             "gap_ms_high", "whole_ms", "share_pct", "whole_ms_reason", "share_pct_reason"]  # fmt: skip
+    names = ["phase", "length_tokens", "default", "math_ms", "fused", "gap_ms", "gap_ms_low", "gap_ms_high", "whole_ms",
+             "share_pct", "whole_ms_reason", "share_pct_reason"]  # fmt: skip
     frame = pd.DataFrame([{name: line.get(name) for name in names} for line in lines], columns=names)
     return frame.assign(fused=frame["fused"].map(lambda one: one or "-"))
 

@@ -184,10 +184,10 @@ def judge_costs(decode: list[dict[str, Any]], prefill: list[dict[str, Any]]) -> 
     given |= {f"{end}_share_pct_reason": "no decode step measured near this length" for end, line in
               (("short", short), ("long", long)) if line["share_pct"] is None}  # fmt: skip
     filled = [line for line in prefill if line["gap_ms"] is not None]
-    given["prefill_gap_ms"] = filled[-1]["gap_ms"] if filled else None
-    given |= {"prefill_length": filled[-1]["length_tokens"]} if filled else {"prefill_gap_ms_reason": "not measured"}
-    said: dict[str, Any] = {"short_gap": number(short["gap_ms"], "ms"), "long_gap": number(long["gap_ms"], "ms")}
-    said |= {"prefill_gap": number(given["prefill_gap_ms"], "ms"), "fused": long["fused"] or short["fused"] or "-"}
+    for name, key in (("prefill_gap_ms", "gap_ms"), ("prefill_length", "length_tokens")):
+        given |= {name: filled[-1][key]} if filled else {name: None, f"{name}_reason": "no prefill was measured"}
+    said: dict[str, Any] = {"short_gap": _gap(short), "long_gap": _gap(long)}
+    said |= {"prefill_gap": _gap(filled[-1]) if filled else None, "fused": long["fused"] or short["fused"] or "-"}
     said |= {"extra_ops": _extra(known), "layers": long["layers"]}
     bound = "bound" if long["at_most"] else None
     shares = [line for line in (*known, *filled) if line["share_pct"] is not None]
@@ -199,6 +199,12 @@ def judge_costs(decode: list[dict[str, Any]], prefill: list[dict[str, Any]]) -> 
     if given["most_share_low_pct"] >= LITTLE_PCT:
         return [finding("FUSED_SAVES", numbers=given, variant=bound, **said)]
     return [finding("FUSED_UNDECIDED", numbers=given, **said)]
+
+
+def _gap(line: dict[str, Any]) -> str:
+    """Say a gap with its interval: the difference of two medians that scatter is only as good as both."""
+    low, high = (number(line[f"gap_ms_{end}"]) for end in ("low", "high"))
+    return f"{number(line['gap_ms'], 'ms')} ({low} to {high})"
 
 
 def _extra(lines: list[dict[str, Any]]) -> int | None:

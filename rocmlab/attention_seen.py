@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from rocmlab import timing, tracing, workload
-from rocmlab.attention import TABLE
+from rocmlab.attention import DEFAULT, TABLE
 from rocmlab.attention_inputs import Case, Inputs, make
 from rocmlab.results import Run
 
@@ -61,30 +60,24 @@ def operators(case: Case, inputs: Inputs) -> dict[str, Any]:
     return {"ops": len(names), "views": views, "path": names}
 
 
-def kernels(run: Run, head: dict[str, Any], cases: list[Case], only: Callable[[str], Any]) -> None:
-    """Record the kernels of one call of every back end that works, in both phases at the longest usual shape."""
+def kernels(run: Run, head: dict[str, Any], cases: list[Case]) -> None:
+    """Record the kernels of one call of the default, in both phases at the longest usual shape."""
     import torch
 
     if head["device"] == "cpu":
         return
-    worked = {(row["backend"], row["phase"]) for row in run.rows(TABLE) if row.get("status") == "OK"}
     for phase in ("decode", "prefill"):
         usual = [case for case in cases if case.phase == phase and case.usual]
         case = max(usual, key=lambda one: one.length)
-        row = head | case.fields() | {"what": "kernels"}
+        row = head | case.fields() | {"what": "kernels", "backend": DEFAULT}
         try:
             inputs = make(case, head)
-            for backend in [name for name, which in sorted(worked) if which == phase]:
-                with only(backend):
-                    inputs.calls(case.length, 1)
-                    timing.synchronise(head["device"])
-                    with tracing.profile(head["device"]) as prof:
-                        inputs.calls(case.length, 1)
-                        timing.synchronise(head["device"])
-                kind = torch.autograd.DeviceType.CPU
-                named = [one.name for one in prof.events() if one.device_type != kind]
-                run.append(TABLE, row | {"backend": backend, "kernels": named[:40]})
+            inputs.calls(case.length, 1)
+            timing.synchronise(head["device"])
+            with tracing.profile(head["device"]) as prof:
+                inputs.calls(case.length, 1)
+                timing.synchronise(head["device"])
+            kind = torch.autograd.DeviceType.CPU
+            run.append(TABLE, row | {"kernels": [one.name for one in prof.events() if one.device_type != kind][:40]})
         except Exception as error:  # a build whose profiler sees no device; the other witnesses stand
-            run.append(
-                TABLE, row | {"backend": None, "kernels": None, "reason": f"{type(error).__name__}: {error}"[:300]}
-            )
+            run.append(TABLE, row | {"kernels": None, "reason": f"{type(error).__name__}: {error}"[:300]})

@@ -42,6 +42,7 @@ class Arm:
     task: Callable[[], Any]  # what is timed: the pass, or the replay of its graph
     repeats: int = 1
     slow: bool = False
+    kept: Any = None  # what a captured pass reads: a graph holds addresses only, and the views change with the length
 
 
 @dataclass
@@ -54,12 +55,13 @@ class Plan:
     samples: int
     visits: int
     excluded: list[list[str]]
+    graphs: bool
     seen: set[tuple[str, str]]
 
 
 def measure(
     run_dir: str, notebook: str, attempt: str, model: str, arm: dict[str, str], lengths: list[int], settings: bool,
-    samples: int, visits: int, excluded: list[list[str]],
+    samples: int, visits: int, excluded: list[list[str]], graphs: bool,
 ) -> None:  # fmt: skip
     """Measure every case without a `shape` row; `excluded` are (back end, phase) that ended an earlier process."""
     import torch
@@ -68,7 +70,7 @@ def measure(
     timing.use(device)
     run, load, value = Run(Path(run_dir), notebook, attempt), timing.load(device), os.environ.get(SWITCH)
     head = attention_inputs.header(model, arm) | {"load": load, "switch": value}
-    plan = Plan(run, head, _clock(run.path, device), samples, visits, excluded, set())
+    plan = Plan(run, head, _clock(run.path, device), samples, visits, excluded, graphs, set())
     head["clock"] = plan.clock.clock
     done = [row["case"] for row in run.rows(TABLE) if row.get("what") == "shape" and row["switch"] == value]
     cases = attention_inputs.cases(lengths, head, settings)
@@ -79,7 +81,7 @@ def measure(
             run.append(TABLE, head | {"what": "shape", "case": asdict(case)})
     run.append(TABLE, head | {"what": "conditions", "others_cpu_pct": others.pct})
     if settings:  # last: what the profiler has touched is not timed any more
-        attention_seen.kernels(run, head, cases, only)
+        attention_seen.kernels(run, head, cases)
 
 
 def _clock(path: Path, device: str) -> clock.Choice:
@@ -112,7 +114,7 @@ def _case(plan: Plan, case: Case) -> None:
         plan.run.append(TABLE, common | {"what": "trying", "backend": backend})
         row = common | {"what": "case", "backend": backend} | _tried(plan, backend, place, case, inputs)
         if row["status"] == "OK":
-            arms.append(_arm(case, inputs, row, plan.head, pool))
+            arms.append(_arm(plan, case, inputs, row, pool))
             continue
         if row["status"] == "ERROR" and FATAL.search(row["error"]):
             raise RuntimeError(" ".join(row["error"].split()))  # attention.study goes on without this back end
@@ -204,19 +206,22 @@ def _visited(plan: Plan, backend: str, place: int, case: Case, inputs: Inputs) -
 # ---- steady
 
 
-def _arm(case: Case, inputs: Inputs, row: dict[str, Any], head: dict[str, Any], pool: Any) -> Arm:
+def _arm(plan: Plan, case: Case, inputs: Inputs, row: dict[str, Any], pool: Any) -> Arm:
     """Prepare the timing of one back end: the pass, and on a GPU its graph if it can be captured."""
-    device, calls = head["device"], inputs.sets
+    device, calls = plan.head["device"], inputs.sets
     if case.phase == "prefill":
         once = min(row["second_pass_ms"]) / inputs.sets
-        calls = max(1, min(head["layers"], round(PASS_MS / max(once, 1e-3))))
+        calls = max(1, min(plan.head["layers"], round(PASS_MS / max(once, 1e-3))))
     row |= {"method": "wall", "evidence_grade": "D", "timed_calls": calls}
     queue = functools.partial(inputs.calls, case.length, calls)
     arm = Arm(row, queue, functools.partial(inputs.calls, case.length, 1), calls, queue)
-    inputs.at(case.length)
+    arm.kept = inputs.at(case.length)
     with only(row["backend"]):
-        if device != "cpu":
+        if device != "cpu" and plan.graphs:
+            plan.run.append(TABLE, {"what": "capturing", "backend": row["backend"], "switch": row["switch"]})
             _capture(arm, device, pool)
+        elif device != "cpu":
+            row |= {"method": "events", "evidence_grade": "B", "graph_reason": "a capture ended an earlier process"}
         usual = min(clock.warm(arm.task, device, blocks=4, limit_s=1.0))
     arm.repeats, arm.slow = max(1, round(WINDOW_MS / max(usual, 1e-3))), usual > SLOW_MS
     return arm
@@ -227,14 +232,17 @@ def _capture(arm: Arm, device: str, pool: Any) -> None:
     import torch
 
     try:
-        side = torch.cuda.Stream(torch.device(device))
-        side.wait_stream(torch.cuda.current_stream())
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream(torch.device(device))
+        timing.synchronise(device)
         with torch.cuda.stream(side):
             arm.queue()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            arm.queue()
+            timing.synchronise(device)
+            # Not torch.cuda.graph(): it empties the allocator and may collect garbage, a tenth of a second each time.
+            graph.capture_begin(pool=pool)
+            try:
+                arm.queue()
+            finally:
+                graph.capture_end()
         graph.replay()
         timing.synchronise(device)
         arm.task = graph.replay

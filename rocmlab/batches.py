@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmlab import decode, isolate, lengths, models, timing
+from rocmlab import decode, isolate, lengths, models, sensors, timing
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-batch-sweep-1"
@@ -148,7 +148,8 @@ def _passes(
         for number in range(1, passes + 1):
             for row, one in arms if number % 2 else arms[::-1]:
                 timed = _steps(model, one, device, steps)
-                run.append("batches", row | {"pass": number, "visit": "steady"} | timed)
+                sensor = sensors.reading(device)  # no clock runs here
+                run.append("batches", row | {"pass": number, "visit": "steady", "sensor": sensor} | timed)
     peak = torch.cuda.max_memory_allocated(device) if device != "cpu" else None
     run.append("batches", mark | {"kind": "conditions", "others_cpu_pct": others.pct, "peak_device_bytes": peak})
 

@@ -19,14 +19,16 @@ UNKNOWN = "unknown"
 def write(run: Path) -> Path:
     """Write bug-report.md into a run folder and return its path."""
     path = run / FILE
-    results.write_text(path, results.redact(markdown(run)))
+    # A site would take <user> for a tag and drop it.
+    results.write_text(path, results.redact(markdown(run)).replace("<", "&lt;"))
     return path
 
 
 def markdown(run: Path) -> str:
     """Return the report: versions as a table, what was found, and what to add by hand."""
     birth = results.birth(run)
-    probe = gpus.tidy(quantities.probe_of(run, birth))
+    raw = quantities.probe_of(run, birth)
+    probe = gpus.tidy(raw) | {"env": raw.get("env")}  # not recorded is unknown, and not the same as none
     rows = [(name, _cell(value)) for name, value in versions(birth, probe)]
     table = ["| what | value |", "| :--- | :--- |", *(f"| {name} | {value} |" for name, value in rows)]
     lines = ["### Versions", "", *table, "", "### What was found", "", *found(run), ""]

@@ -31,10 +31,18 @@ def timed(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any]:
     for name, way in (("graph", _by_graph), ("queue", _by_queue), ("events", _by_events)):
         try:
             return way(_enough(calls), device, chosen) | {"method": name, "failed": failed}
-        except RuntimeError as error:
+        except (RuntimeError, AttributeError) as error:
             failed[name] = str(error)[:300]
+            _leave_capture(device)
             timing.synchronise(device)  # a broken device raises here, and the row says so
     raise RuntimeError("; ".join(f"{name}: {said}" for name, said in failed.items()))
+
+
+def _leave_capture(device: str) -> None:
+    """Go back to the default stream: a capture that fails leaves its own one current."""
+    import torch
+
+    torch.cuda.set_stream(torch.cuda.default_stream(torch.device(device)))
 
 
 def _enough(calls: Calls) -> Calls:

@@ -95,7 +95,6 @@ CATALOGUE = {one.name: one for one in _EVERY}
 COUNTED: dict[str, tuple[str, dict[str, Any]]] = {
     "depth_half": ("depth", {"share": 0.5}),
     "attention_math": ("attention", {"backend": "math"}),
-    "generate": ("generate", {}),
     "fused_rmsnorm": ("patched", {"fused": True}),
     "merged_linears": ("patched", {"merged": True}),
     "static_cache": ("static", {}),

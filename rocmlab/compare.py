@@ -37,10 +37,17 @@ def judge(every: list[Side]) -> list[Finding]:
         ratios += compared(found)
         if not (every[0].reported or other.reported):
             told_causes += causes.confounded(every[0], other)
-    held = [one for side in every for one in below_roof(side)]
+    held = [one for side in every for one in [*above_roof(side), *below_roof(side)]]
     told = machines.judge([side.machine for side in every])
-    claims = [finding("CLAIM_OF_SOURCE", who=s.label, claim=one) for s in every for one in s.claims if "en" in one]
-    return worst_first([*unlike, *told, *held, *told_causes, *ratios, *claims])
+    return worst_first([*unlike, *told, *held, *told_causes, *ratios, *claims(every)])
+
+
+def claims(every: list[Side]) -> list[Finding]:
+    """Say of each reported run what its source leaves open."""
+    told = [
+        (side.label, one) for side in every for one in side.claims if isinstance(one, dict) and {"en", "zh"} <= set(one)
+    ]
+    return [finding("CLAIM_OF_SOURCE", who=label, claim=one) for label, one in told]
 
 
 def nothing(one: Side, other: Side) -> list[Finding]:
@@ -49,38 +56,63 @@ def nothing(one: Side, other: Side) -> list[Finding]:
 
 
 def not_comparable(found: list[Match]) -> list[Finding]:
-    """Name the questions of two sides that have no like pair, with the settings that differ, those first."""
-    said: list[Finding] = []
+    """Name the questions of two devices that have no like pair, with the settings that differ, those first."""
     groups: dict[tuple[str, ...], list[Match]] = {}
     for one in found:
         if not one.like:
-            who = (one.one.name, one.other.name)
-            groups.setdefault((*who, *one.differs, "|", *one.unstated), []).append(one)
+            groups.setdefault((*one.differs, "|", *one.unstated), []).append(one)
+    pairs: dict[tuple[str, str, bool], list[list[Match]]] = {}
     for mine in groups.values():
-        first = mine[0]
-        given: dict[str, Any] = {"one": first.one.name, "other": first.other.name}
-        asked = dict.fromkeys(item.question for one in mine for item in (one.first, one.second))
-        given["questions"] = causes.joined(name_of(name) for name in asked)
-        fields = ", ".join(shown(first, key) for key in first.differs)
-        variant = None if first.differs else "unstated"
-        numbers = {"ratio": None, "ratio_reason": "the settings are not equal"}
-        unstated = ", ".join(first.unstated)
-        said.append(
-            finding("NOT_COMPARABLE", numbers=numbers, variant=variant, fields=fields, unstated=unstated, **given)
-        )
+        for who in dict.fromkeys((one.one.name, one.other.name) for one in mine):
+            same = [one for one in mine if (one.one.name, one.other.name) == who]
+            pairs.setdefault((*who, bool(same[0].differs)), []).append(same)
+    numbers = {"ratio": None, "ratio_reason": "the settings are not equal"}
+    said = []
+    for (first, second, differ), several in pairs.items():
+        told = [{lang: f"{asked(mine)[lang]}: {open_(mine[0])[lang]}" for lang in words.LANGUAGES} for mine in several]
+        given = {"en": "; ".join(part["en"] for part in told), "zh": "；".join(part["zh"] for part in told)}
+        variant = None if differ else "unstated"
+        said.append(finding("NOT_COMPARABLE", numbers=numbers, variant=variant, one=first, other=second, fields=given))
     return said
 
 
-def shown(match: Match, key: str) -> str:
-    """Return "dtype (float16 / float32)"; what a side does not state is a question mark."""
-    values = (one.settings.get(key) for one in (match.first, match.second))
-    return f"{key} ({' / '.join('?' if value is None else str(value) for value in values)})"
+def asked(mine: list[Match]) -> dict[str, str]:
+    """Return the questions of some matches in words."""
+    names = dict.fromkeys(item.question for one in mine for item in (one.first, one.second))
+    return causes.joined(name_of(name) for name in names)
+
+
+def open_(match: Match) -> dict[str, str]:
+    """Return what keeps a match from a ratio: settings that differ, else those that nobody states."""
+    return fields(match) if match.differs else dict.fromkeys(words.LANGUAGES, ", ".join(match.unstated))
+
+
+def fields(match: Match) -> dict[str, str]:
+    """Return "dtype (float16 / float32); only one states visit": what differs, and what one side leaves open."""
+    values = {key: (match.first.settings.get(key), match.second.settings.get(key)) for key in match.differs}
+    told = [f"{key} ({a} / {b})" for key, (a, b) in values.items() if a is not None and b is not None]
+    open_ = ", ".join(key for key, pair in values.items() if None in pair)
+    parts = {lang: [", ".join(told)] if told else [] for lang in words.LANGUAGES}
+    for lang, said in parts.items():
+        said += [words.word("compare_half_stated", lang, keys=open_)] if open_ else []
+    return {"en": "; ".join(parts["en"]), "zh": "；".join(parts["zh"])}
+
+
+def above_roof(side: Side) -> list[Finding]:
+    """Name a rate that cannot be: it is left out of every ratio."""
+    wrong = [one for one in side.items if not one.possible]
+    if not wrong:
+        return []
+    worst = max(wrong, key=lambda one: one.roof_pct or 0)
+    kind = words.both("roof_measured" if worst.roof_kind == "measured" else "roof_stated")
+    numbers = {"roof_pct": worst.roof_pct, "gb_s": worst.gb_s, "left_out": len(wrong)}
+    return [finding("ABOVE_ROOF", numbers=numbers, who=side.label, what=worst.what, kind=kind)]
 
 
 def below_roof(side: Side) -> list[Finding]:
     """Name a run whose decode is far below what its own memory allows: a ratio then shows what holds it back."""
     mine = [one for one in side.items if one.question in ("decode", "e2e") and one.arm == side.subject_arm]
-    known = [one for one in mine if one.roof_pct is not None]
+    known = [one for one in mine if one.roof_pct is not None and one.possible]
     if not known:
         return []
     best = max(known, key=lambda one: one.roof_pct or 0)
@@ -108,10 +140,27 @@ def compared(found: list[Match]) -> list[Finding]:
         medians = [value.median for _, value in mine]
         given: dict[str, Any] = {"one": best.one.name, "other": best.other.name, "what": best.first.what}
         given |= {"question": name_of(question), "count": len(mine)}
-        given |= {"least": min(medians), "most": max(medians), "span": span_of(span)}
-        given |= {"shares": shares(best)}
+        given |= {"least": min(medians), "most": max(medians), "span": span_of(span), "shares": shares(best)}
         said.append(finding(code_of(span), numbers=numbers, **given))
-    return said
+    return _few_together(said)
+
+
+def _few_together(said: list[Finding]) -> list[Finding]:
+    """Return the same, with the ratios of two devices that have too few samples in one sentence."""
+    kept = [one for one in said if one["code"] != "RATIO_TOO_FEW"]
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for one in said:
+        if one["code"] == "RATIO_TOO_FEW":
+            groups.setdefault((one["words"]["one"], one["words"]["other"]), []).append(one)
+    for (first, other), mine in groups.items():
+        names = [
+            {lang: f"{one['words']['question'][lang]} {one['words']['span'][lang]}" for lang in words.LANGUAGES}
+            for one in mine
+        ]
+        values = {"en": ", ".join(one["en"] for one in names), "zh": "，".join(one["zh"] for one in names)}
+        numbers = mine[0]["numbers"] if len(mine) == 1 else {}
+        kept.append(finding("RATIO_TOO_FEW", numbers=numbers, one=first, other=other, values=values))
+    return kept
 
 
 def code_of(span: Interval) -> str:
@@ -124,16 +173,23 @@ def code_of(span: Interval) -> str:
 
 
 def span_of(span: Interval) -> dict[str, str]:
-    """Return "1.84 (1.80-1.90)" in words: a range below six samples, the bare value without any."""
-    ends = f"{span.low:.3g}-{span.high:.3g}"
+    """Return "1.84 (1.80 to 1.90)" in words: a range below six samples, the bare value without any."""
+    ratio, low, high = (words.number(float(one)) for one in (span.median, span.low, span.high))
     if not span.n:
-        return words.both("compare_no_interval", ratio=f"{span.median:.3g}")
-    return words.both("compare_interval" if span.enough else "compare_range", ratio=f"{span.median:.3g}", ends=ends)
+        return words.both("compare_no_interval", ratio=ratio)
+    return words.both("compare_interval" if span.enough else "compare_range", ratio=ratio, low=low, high=high)
 
 
 def shares(match: Match) -> dict[str, str]:
-    """Say each side's share of its own roof, or that one is not known."""
+    """Say each side's share of its own roof, or that one is not known; nothing of a quantity that has no such roof."""
+    if match.first.question not in ("decode", "e2e", "bandwidth"):
+        return dict.fromkeys(words.LANGUAGES, "")
     if match.roof_ratio is None:
         return words.both("compare_no_shares")
-    other, one = (f"{share:.0f}" for share in (match.second.roof_pct, match.first.roof_pct))
-    return words.both("compare_shares", other=other, one=one, ratio=f"{match.roof_ratio:.2f}")
+    other, one = (percent(share) for share in (match.second.roof_pct, match.first.roof_pct))
+    return words.both("compare_shares", other=other, one=one, ratio=words.number(match.roof_ratio))
+
+
+def percent(share: float | None) -> str:
+    """Return a share without needless digits: 13, 0.42; "?" for none."""
+    return "?" if share is None else f"{share:.0f}" if share >= 1 else f"{share:.2g}"

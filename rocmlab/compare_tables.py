@@ -6,6 +6,7 @@ that are references; a row whose settings are not those of the first run has no 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from typing import Any
 
@@ -56,11 +57,11 @@ def differences(every: list[Side], references: Container[str] = ()) -> pd.DataFr
 
 def settings(match: Match) -> Any:
     """Return the settings that differ with both values, then those that nobody states; "nothing" when alike."""
-    parts = [compare.shown(match, key) for key in match.differs]
+    said = compare.fields(match)
     if match.unstated:
-        said = words.both("compare_not_stated")
-        return {lang: ", ".join([*parts, f"{', '.join(match.unstated)} ({said[lang]})"]) for lang in words.LANGUAGES}
-    return ", ".join(parts) or words.both("compare_nothing")
+        nobody = words.both("compare_unstated", keys=", ".join(match.unstated))
+        said = {lang: "; ".join(filter(None, (said[lang], nobody[lang]))) for lang in words.LANGUAGES}
+    return said if said["en"] else words.both("compare_nothing")
 
 
 def machine_table(every: list[Side], references: Container[str] = ()) -> pd.DataFrame:
@@ -71,12 +72,18 @@ def machine_table(every: list[Side], references: Container[str] = ()) -> pd.Data
         line: dict[str, Any] = {"compare_run": side.label, "compare_role": role(side, every[0], references)}
         line |= {"compare_device": device.name, "compare_arch": device.arch}
         line |= {"compare_memory_gib": machines.memory_gib(device), "compare_pci_id": device.pci_id}
-        line |= {"compare_system": facts.get("os"), "compare_torch": facts.get("torch_version")}
+        line |= {"compare_system": system(facts.get("os")), "compare_torch": facts.get("torch_version")}
         line["compare_runtime"] = facts.get("hip_version") or facts.get("cuda_version")
         line["compare_driver"] = facts.get("driver")
         stated = {f"{key}_reason": words.both("compare_not_stated") for key, one in line.items() if one is None}
         lines.append(line | stated | {"row_class": _class(side, references)})
     return pd.DataFrame(lines)
+
+
+def system(text: Any) -> Any:
+    """Return "Linux 6.8.0" for Linux-6.8.0-41-generic-x86_64-with-glibc2.39; other texts as they are."""
+    found = re.match(r"(Linux|Windows|macOS)-([\d.]+)", str(text or ""))
+    return f"{found[1]} {found[2].rstrip('.')}" if found else text
 
 
 def devices(every: list[Side]) -> list[Party]:
@@ -147,9 +154,18 @@ def setting(item: Item) -> str:
     """Return "summarization, 81 + 64 tokens": which of its kind, with prompt and new tokens where they are known."""
     counts = [item.settings[key] for key in ("prompt_tokens", "new_tokens") if key in item.settings]
     told = " + ".join("?" if one is None else str(one) for one in counts)
+    if counts and not any(counts):
+        return f"{item.what}, lengths not stated"
     if not counts or f"{told} tokens" in item.what:
         return item.what
     return ", ".join(filter(None, (item.what.replace(f"{counts[0]} tokens", "").strip(", "), f"{told} tokens")))
+
+
+def heading(item: Item) -> str:
+    """Return the name of a group of bars: the model, where there is one, and the setting."""
+    if "model" not in item.settings:
+        return setting(item)
+    return f"{item.settings['model'] or 'model not stated'}: {setting(item)}"
 
 
 def bars(every: list[Side], question: str) -> pd.DataFrame:
@@ -164,7 +180,7 @@ def bars(every: list[Side], question: str) -> pd.DataFrame:
                 groups.append(item)
             span = median_interval(item.samples)
             ends = (span.low, span.high) if isinstance(span, Interval) else (item.low, item.high)
-            rows.append({"group": place, "setting": setting(groups[place]),
+            rows.append({"group": place, "setting": heading(groups[place]),
                          "dtype": item.settings.get("dtype") or "dtype ?",
                          "device": party.name, "arm": party.arm.upper(), "reported": party.side.reported,
                          "metric": item.metric, "value": item.value, "low": ends[0], "high": ends[1],

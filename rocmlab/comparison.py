@@ -9,7 +9,6 @@ import pandas as pd
 from rocmlab import alike, causes, compare, compare_tables, findings, machines, sides, tables, words
 from rocmlab.alike import Match
 from rocmlab.sides import Side
-from rocmlab.timing import Interval
 
 
 def as_data(every: list[Side], lang: str = "en") -> dict[str, Any]:
@@ -20,7 +19,6 @@ def as_data(every: list[Side], lang: str = "en") -> dict[str, Any]:
     pairs_of = [(a, b) for other in every[1:] for a, b in alike.pairs(every[0], other)]
     listed = [one for a, b in pairs_of for one in alike.matches(a, b)]
     also = [key for other in every[1:] for key in causes.explaining(every[0], other)[0] if key not in ("device", "os")]
-    ratios = [one.ratio for one in listed]
     return {
         "kind": "comparison",
         "files": [side.label for side in every],
@@ -32,18 +30,26 @@ def as_data(every: list[Side], lang: str = "en") -> dict[str, Any]:
         "unstated": [key for key in alike.ESSENTIAL if any(key in one.unstated for one in listed)],
         "differs_also": list(dict.fromkeys(also)),
         "subject": list(sides.SUBJECT),
-        **_single(ratios),
+        **_single(listed),
         "pairs": [_match(one) for one in listed],
         "machines": [_machine(side) for side in every],
         "findings": [findings.say(one, lang) for one in found],
     }
 
 
-def _single(ratios: list[Interval | None]) -> dict[str, Any]:
+def _single(listed: list[Match]) -> dict[str, Any]:
+    """Return the ratio of a single pair, else null and why."""
+    ratios = [one.ratio for one in listed]
     if len(ratios) == 1 and ratios[0]:
         return {"ratio": ratios[0].median}
-    why = "the settings are not equal" if not any(ratios) else "there are several: see pairs"
-    return {"ratio": None, "ratio_reason": why if ratios else "no quantity was measured on both"}
+    why = "there are several: see pairs"
+    if not listed:
+        why = "no quantity was measured on both"
+    elif not any(one.like for one in listed):
+        why = "the settings are not equal"
+    elif not any(ratios):
+        why = "a value is not above zero"
+    return {"ratio": None, "ratio_reason": why}
 
 
 def _match(one: Match) -> dict[str, Any]:

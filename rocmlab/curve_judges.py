@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import curves, drift, timing
+from rocmlab import curves, sensor_judges, timing
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.roof import Roof
 from rocmlab.steadiness import FIRST_VISIT_TIMES, judge_processes
@@ -212,7 +212,8 @@ def judge_steadiness(rows: list[dict[str, Any]]) -> list[Finding]:
     if frame.empty:
         return found
     gaps = curves.gaps_ms(rows, int(frame["length"].iloc[0]))
-    return found + drift.judge(gaps, op="decode step")[1]
+    read = [row.get("sensor") for row in rows if row.get("visit") == "steady" and row.get("process") == 0]
+    return found + sensor_judges.faults(read, gaps, "decode step")
 
 
 def judge_memory(rows: list[dict[str, Any]]) -> list[Finding]:

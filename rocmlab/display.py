@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 from typing import Any
 
 import pandas as pd
@@ -45,11 +44,10 @@ def show_figure(figure: Any, alt: str | dict[str, str]) -> None:
     """Display a figure as PNG with its alt text, in both languages where given."""
     from IPython.display import display
 
-    buffer = io.BytesIO()
     with plots.style():
-        figure.savefig(buffer, format="png", metadata={"Software": None})
+        drawn = plots.png(figure)
     said = pick(alt, "en")
-    bundle = {"image/png": base64.b64encode(buffer.getvalue()).decode("ascii"), "text/plain": said}
+    bundle = {"image/png": base64.b64encode(drawn).decode("ascii"), "text/plain": said}
     size = [round(inches * 100) for inches in figure.get_size_inches()]
     shape = {"alt": said, "width": size[0], "height": size[1]}
     display(bundle, raw=True, metadata={"image/png": shape, "rocmlab": {"kind": "figure", "alt": alt}})

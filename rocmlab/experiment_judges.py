@@ -166,10 +166,8 @@ def judge_delays(by_name: dict[str, dict[str, Any]]) -> list[Finding]:
 def _share(row: dict[str, Any] | None) -> float | None:
     """Return the share of what was injected by which the step became longer."""
     seen = experiments.observed(row or {})
-    injected = ((row or {}).get("prediction_from") or {}).get("injected_ms")
-    if not row or seen is None or not injected:
-        return None
-    return (seen.median - 1) * statistics.median(row["baseline_samples_ms"]) / injected
+    dose = ((row or {}).get("given") or {}).get("dose")
+    return (seen.median - 1) / dose if row and seen is not None and dose else None
 
 
 def judge_visits(by_name: dict[str, dict[str, Any]]) -> list[Finding]:

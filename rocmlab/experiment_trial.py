@@ -17,6 +17,7 @@ BLOCKS = 6  # of each arm, in turns: the fewest that give an interval
 BLOCK_MS = 100.0  # of one block, between the least and the most steps
 LEAST, MOST = 2, 32
 FORCED = 8  # tokens of the text that logits are compared over
+NO_WORK = ("empty", "new_empty", "detach", "_unsafe_view", "_reshape_alias")  # dispatched, and nothing is launched
 TEXT_TOKENS = 32  # of a text whose repeats are counted, or that generate() writes whole
 
 _now: dict[str, Any] = {}
@@ -107,7 +108,7 @@ def _seen(arm: Arm, steps: int) -> dict[str, int]:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func.overloadpacket.__name__
             found["ops"] += 1
-            found["launches"] += not (_is_view(func) or name.startswith(("empty", "new_empty", "detach")))
+            found["launches"] += not (_is_view(func) or name.startswith(NO_WORK))
             found["products"] += name in ("mm", "addmm", "bmm", "baddbmm", "linear")
             return func(*args, **(kwargs or {}))
 

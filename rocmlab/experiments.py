@@ -7,13 +7,23 @@ runs, then tries one after the other in a worker that may die; a row goes to `ex
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import statistics
 import time
 from typing import Any
 
-from rocmlab import ceiling, changes, curves, predictions, results, timing, words, worker
+from rocmlab import (
+    ceiling,
+    changes,
+    curves,
+    ledger,
+    predictions,
+    results,
+    step_costs,
+    step_lanes,
+    timing,
+    words,
+    worker,
+)
 from rocmlab.changes import Change
 from rocmlab.evidence import poisoned
 from rocmlab.isolate import Outcome
@@ -44,8 +54,8 @@ def study(
         run.append(FACTS, facts)
         head = {"schema": SCHEMA, **{name: facts.get(name) for name in HEAD}}
         known = evidence_of(facts, evidence)
-        amounts = predictions.doses(known.lanes if known else None, facts.get("layers") or 0)
-        given = {one.name: predictions.dosed(one, amounts) for one in plan}
+        amounts = step_lanes.doses(known.lanes if known else None)
+        given = {one.name: step_lanes.dosed(one, amounts) for one in plan}
         foretold = {one.name: foretell(one, given[one.name], facts, known) for one in plan}
         run.append(PREDICTIONS, [head | {"name": one.name, "kind": one.kind} | foretold[one.name] for one in plan])
         return _tried(run, keeper, plan, given, foretold, head, facts, deadline)
@@ -114,26 +124,12 @@ def gather(run: Run) -> dict[str, Any]:
     found = {table: results.rows(path, table) for table in ("shapes", "attention", "gemm_rate")}
     best = ceiling.bandwidth(results.rows(path, "ceiling"))
     return {
-        "ledger": account(run),
+        "ledger": ledger.of_run(path),
         "ceiling_gb_s": best.gb_s if best else None,
         "first_visit": first_visit(results.rows(path, "lengths")),
+        "visit_charge_ms": visit_charge(found["attention"]),
         **found,
     }
-
-
-def room(name: str, run: Run, *given: Any, **more: Any) -> list[dict[str, Any]]:
-    """Call study() of a module that this notebook leans on, where the house has it; return how its processes ended."""
-    if importlib.util.find_spec(f"rocmlab.{name}") is None:
-        return []
-    ended = importlib.import_module(f"rocmlab.{name}").study(run, *given, **more)
-    return ended if isinstance(ended, list) else []
-
-
-def account(run: Run) -> dict[str, Any] | None:
-    """Return the ledger of this run, None where no step was taken apart."""
-    if importlib.util.find_spec("rocmlab.ledger") is None:
-        return None
-    return importlib.import_module("rocmlab.ledger").of_run(run.path)
 
 
 def first_visit(rows: list[dict[str, Any]]) -> tuple[float, float] | None:
@@ -147,20 +143,33 @@ def first_visit(rows: list[dict[str, Any]]) -> tuple[float, float] | None:
     return float(table["tpot_first_ms"].median()), float(table["tpot_second_ms"].median())
 
 
-def evidence_of(facts: dict[str, Any], evidence: dict[str, Any]) -> predictions.Known | None:
+def visit_charge(rows: list[dict[str, Any]]) -> float | None:
+    """Return what attention by itself charges a decode step at a new length in ms, as notebook 09 saw it: first pass
+    over all layers less the second, of the path that is taken by default."""
+    mine = [row for row in rows if row.get("phase") == "decode" and row.get("backend") == "default"]
+    charges = [
+        first - second
+        for row in mine
+        for first, second in zip(row.get("first_pass_ms") or [], row.get("second_pass_ms") or [], strict=False)
+    ]
+    return statistics.median(charges) if charges else None
+
+
+def evidence_of(facts: dict[str, Any], evidence: dict[str, Any]) -> step_costs.Known | None:
     """Return what predictions may use, None without a ledger; records of another dtype or device are left out."""
-    found = predictions.lanes(evidence.get("ledger"))
+    found = step_lanes.lanes(evidence.get("ledger"))
     if found is None or "error" in facts:
         return None
     mine = {}
     for table in ("shapes", "attention", "gemm_rate"):
         rows = [row for row in evidence.get(table) or [] if row.get("device") in (None, facts["device"])]
         mine[table] = [row for row in rows if row.get("dtype") in (None, facts["dtype"])]
-    return predictions.Known(
+    return step_costs.Known(
         found,
         facts,
         str((evidence.get("ledger") or {}).get("regime")),
         first_visit=evidence.get("first_visit"),
+        visit_charge_ms=evidence.get("visit_charge_ms"),
         ceiling_gb_s=evidence.get("ceiling_gb_s"),
         **mine,
     )

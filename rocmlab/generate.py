@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rocmlab import isolate, models, timing
+from rocmlab import isolate, models, sensors, timing
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-generation-1"
@@ -107,7 +107,9 @@ def measure(
             for arm in arms if block % 2 == 0 else arms[::-1]:
                 marks = {"visit": "steady", "prompt_id": prompt, "repeat": repeat, "block": block, "kind": "main"}
                 one = loaded[arm["arm"]]
-                run.append("generation", header | marks | arm | generation(one, arm["device"], ids[prompt], new_tokens))
+                row = generation(one, arm["device"], ids[prompt], new_tokens)
+                row["sensor"] = sensors.reading(arm["device"])  # no clock runs here
+                run.append("generation", header | marks | arm | row)
             block += 1
     _measure_side(run, header, model, loaded, arms, side_arms or [], prompts[0], ids, side_repeats, side_new_tokens)
     return {"load": before}

@@ -34,11 +34,13 @@ def regime(found: dict[str, Quantity], facts: dict[str, Any]) -> str:
     shares = share_ends(facts["used"], found, facts)
     if facts["cpu"]:
         return _one(_cpu_rule(share_ends("H", found, facts), shares)) if known(host) else "undecided"
-    if all(share >= DEVICE for share in shares):
+    upper = facts["used"] == "D_ops" and facts["upper"]  # of an upper bound only smallness says something
+    if all(share >= DEVICE for share in shares) and not upper:
         return "device_bound"
-    if not known(host) or twin_share(found, facts) is None or (twin_share(found, facts) or 0) > TWIN_SHARE:
+    if not known(host) or facts["twin_share"] is None:  # a twin with too much device time of its own is not known
         return "undecided"
-    return _one([rule(h, d) for h in share_ends("H", found, facts) for d in shares])
+    said = _one([rule(h, d) for h in share_ends("H", found, facts) for d in shares])
+    return "undecided" if upper and said != "host_bound" else said
 
 
 def rule(host_share: float, device_share: float) -> str:
@@ -75,13 +77,13 @@ def share_ends(name: str, found: dict[str, Quantity], facts: dict[str, Any]) -> 
     return [found[name][key] / found["T"]["ms"] for key in ("low", "ms", "high")]
 
 
-def twin_share(found: dict[str, Quantity], facts: dict[str, Any]) -> float | None:
+def twin_share(found: dict[str, Quantity], used: str | None) -> float | None:
     """Return the largest share of the twin's step that its device time may take; None where nothing bounds it.
 
     Measured by replaying the twin, else bounded by the model's own device time: the twin has the same kernels with
     less to do.
     """
-    host, own, device = found.get("H"), found.get("H_graph"), found.get(facts["used"] or "")
+    host, own, device = found.get("H"), found.get("H_graph"), found.get(used or "")
     bounds = [one["ms"] for one in (own, device) if known(one) and one is not None]
     return min(bounds) / host["ms"] if bounds and known(host) and host else None
 
@@ -90,18 +92,18 @@ def twin_share(found: dict[str, Quantity], facts: dict[str, Any]) -> float | Non
 
 
 def checks(account: dict[str, Any], rows: list[dict[str, Any]], facts: dict[str, Any]) -> list[Check]:
-    """Return every check of an account; on a CPU those about launches and queues are left out."""
+    """Return every check of an account; on a CPU those about launches, queues and further ways are left out."""
     found = account["quantities"]
-    made = [residual(account), firm(found, facts), one_way(found, facts)]
+    made = [residual(account), firm(found, facts)]
     if facts["cpu"]:
         return [*made, operators(facts)]
-    made += [queue(rows), twin(found, facts), agree(found, facts), enqueue(found)]
+    made += [one_way(found), queue(rows), twin(facts), agree(found, facts), enqueue(found)]
     return [*made, below_torch(account, facts)]
 
 
-def check(name: str, passed: bool | None, numbers: dict[str, Any], **said: Any) -> Check:
-    """Return one check; its words are `ledger_check_<name>_<yes, no or open>`."""
-    state = {True: "yes", False: "no", None: "open"}[passed]
+def check(name: str, passed: bool | None, numbers: dict[str, Any], state: str = "", **said: Any) -> Check:
+    """Return one check; its words are `ledger_check_<name>_<yes, no or open>`, or those of another state."""
+    state = state or {True: "yes", False: "no", None: "open"}[passed]
     return {
         "name": name,
         "passed": passed,
@@ -112,11 +114,11 @@ def check(name: str, passed: bool | None, numbers: dict[str, Any], **said: Any) 
 
 def residual(account: dict[str, Any]) -> Check:
     """At most a tenth of the step may be unexplained in the lane that binds."""
-    pct = account["residual_pct"]
+    pct, ms = account["residual_pct"], account["residual"]["ms"]
     passed = None if pct is None else abs(pct) <= RESIDUAL_PCT
-    return check(
-        "residual", passed, {"residual_pct": pct}, pct=number(pct, "%"), ms=number(account["residual"]["ms"], "ms")
-    )
+    over = passed is False and pct < 0
+    said = {"pct": number(-pct if over else pct, "%"), "ms": number(-ms if over else ms, "ms")}
+    return check("residual", passed, {"residual_pct": pct}, "over" if over else "", **said)
 
 
 def firm(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
@@ -136,7 +138,7 @@ def firm(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
     return check("firm", len(said) == 1, numbers, **spans)
 
 
-def one_way(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
+def one_way(found: dict[str, Quantity]) -> Check:
     """Device time that only one way gave has nothing to be compared with."""
     ways = [name for name in (*KINDS, "D_ops", "D_batch") if known(found.get(name))]
     passed = None if not ways else len(ways) > 1
@@ -165,9 +167,9 @@ def queue(rows: list[dict[str, Any]]) -> Check:
     return check("queue", passed, numbers, **said, layers=numbers["layers"])
 
 
-def twin(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
+def twin(facts: dict[str, Any]) -> Check:
     """The twin stands for the host only if its own device time is at most half its step."""
-    share = twin_share(found, facts)
+    share = facts["twin_share"]
     passed = None if share is None else share <= TWIN_SHARE
     return check(
         "twin", passed, {"twin_device_share": share}, pct=number(100 * share if share is not None else None, "%")

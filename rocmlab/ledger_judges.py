@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocmlab import timing
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.words import number
 
@@ -24,7 +25,8 @@ def judge(account: dict[str, Any] | None) -> list[Finding]:
     """Return the findings of an account (ledger.build), worst first; [] without one."""
     if not account or not (account["quantities"].get("T") or {}).get("ms"):
         return []
-    return worst_first([judge_regime(account), *judge_launches(account), *judge_checks(account)])
+    found = [judge_regime(account), *judge_launches(account), *judge_checks(account), *judge_conditions(account)]
+    return worst_first(found)
 
 
 def judge_regime(account: dict[str, Any]) -> Finding:
@@ -64,6 +66,14 @@ def judge_launches(account: dict[str, Any]) -> list[Finding]:
     said = {"launch": number(launch["ms"], "ms"), "python": number(python["ms"], "ms")}
     said |= {"step": number(account["quantities"]["T"]["ms"], "ms"), "us": number(given["us_a_launch"], "us")}
     return [finding("LAUNCH_AND_PYTHON", numbers=given, n=count, **said)]
+
+
+def judge_conditions(account: dict[str, Any]) -> list[Finding]:
+    """Say it when other processes used the processor while the step was measured."""
+    others = account["others_cpu_pct"]
+    if not others or others <= timing.OTHERS_PCT:
+        return []
+    return [finding("OTHER_WORK", numbers={"others_cpu_pct": others, "others_cpu_max_pct": others})]
 
 
 def judge_checks(account: dict[str, Any]) -> list[Finding]:

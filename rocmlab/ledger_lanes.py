@@ -66,7 +66,8 @@ def host_lane(found: dict[str, Quantity], facts: dict[str, Any]) -> list[Row]:
     inside = facts["parts"]
     if not known(host):
         names = ("launch", "python_dispatch", "sampling", "readback", "wait")
-        return [row(name, "ledger_no_twin") for name in names] + [_tokeniser(found)]
+        said = "ledger_twin_heavy" if host and host.get("ms") is not None else "ledger_no_twin"
+        return [row(name, said) for name in names] + [_tokeniser(found)]
     if "H" not in inside:  # a step without stamps inside: sampling and read-back stay in the first two rows
         rows = _launch_and_python(host, alone)
         rows += [row("sampling", "ledger_not_stamped"), row("readback", "ledger_not_stamped")]
@@ -104,9 +105,12 @@ def _tokeniser(found: dict[str, Quantity]) -> Row:
 
 def busy(found: dict[str, Quantity], facts: dict[str, Any]) -> Quantity | None:
     """Return the time in kernels: as traced or summed, else the replay without what its nodes take."""
-    for name in ("D_busy", "D_ops") if facts["used"] != "D_ops" else ("D_ops",):
-        if known(found.get(name)) and (name == "D_busy" or not facts["missing"]):
-            return found[name]
+    used, traced, summed = found.get(facts["used"] or ""), found.get("D_busy"), found.get("D_ops")
+    if known(traced):
+        return traced
+    whole = known(summed) and not facts["missing"] and not facts["upper"]
+    if whole and known(used) and summed and summed["ms"] <= used["ms"]:
+        return summed
     return corrected(found, facts).get("D_graph")
 
 
@@ -149,7 +153,7 @@ def device_lane(found: dict[str, Quantity], facts: dict[str, Any], regime: str) 
         return [*rows, row("idle", "ledger_no_step")]
     if regime != "device_bound":
         return [*rows, row("idle", "ledger_idle", minus(step, used, least=0.0))]
-    inside = facts["parts"].get("H")
+    inside = facts["parts"].get("H") if known(found.get("H")) else None
     if not inside:
         return [*rows, row("idle", "ledger_not_stamped")]
     both = {key: inside["choose"][key] + inside["read"][key] for key in ("ms", "low", "high")}

@@ -13,6 +13,7 @@ SHOWN = (
     "T", "T_block", "E1", "E_block", "H", "H_graph", "H_cpu", "sampling", "readback", "tokeniser", "D_graph", "D_queue",
     "D_busy", "D_ops", "D_batch",
 )  # fmt: skip
+ON_CPU = {"wait": "work", "idle": "between"}  # what these rows are where one thread does both
 LABELS = {name: words.both(f"column_ledger_{name}") for name in (
     "quantity", "meaning", "time_ms", "grade", "counts", "row", "how", "share_pct", "check", "passed", "said",
 )}  # fmt: skip
@@ -30,14 +31,16 @@ def tables(account: dict[str, Any]) -> list[Table]:
 
 
 def quantities(account: dict[str, Any]) -> pd.DataFrame:
-    """Return one line a quantity: value with its ends, n, grade, how, and whether it counts; else why it does not."""
+    """Return one line a quantity: value with its ends, n, grade, whether it counts, and what to know about it."""
     lines = []
     for name in SHOWN:
         one = account["quantities"].get(name)
         if one:
             line = {"quantity": name, "meaning": words.both(f"ledger_quantity_{name}"), "time_ms": one["ms"]}
             line |= {"time_ms_low": one["low"], "time_ms_high": one["high"], "time_ms_reason": one["reason"]}
-            lines.append(line | {"n": one["n"], "grade": one["grade"], "counts": one["valid"], "how": one["method"]})
+            lines.append(
+                line | {"n": one["n"], "grade": one["grade"], "counts": one["valid"], "how": one["reason"] or ""}
+            )
     columns = [
         "quantity",
         "meaning",
@@ -61,7 +64,8 @@ def lane(account: dict[str, Any], side: str) -> pd.DataFrame:
     lines = []
     for one in rows:
         share = 100 * one["ms"] / step if step and one["ms"] is not None else None
-        line = {"row": words.both(f"ledger_row_{one['name']}"), "time_ms": one["ms"], "time_ms_low": one["low"]}
+        name = ON_CPU.get(one["name"], one["name"]) if account["subject"]["device"] == "cpu" else one["name"]
+        line = {"row": words.both(f"ledger_row_{name}"), "time_ms": one["ms"], "time_ms_low": one["low"]}
         line |= {"time_ms_high": one["high"], "time_ms_reason": one["how"], "share_pct": share}
         lines.append(line | {"share_pct_reason": one["how"], "grade": one["grade"], "how": one["how"]})
     return pd.DataFrame(lines)

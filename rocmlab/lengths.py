@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rocmlab import clock, decode, generate, isolate, models, timing
+from rocmlab import clock, decode, generate, isolate, models, sensors, timing
 from rocmlab.results import Run
 
 COLD_LENGTH, COLD_TOKENS = 5, 3  # of the very first call: no length that is measured later
@@ -89,6 +89,7 @@ def _visit(run: Run, head: dict[str, Any], loaded: models.Loaded, prompt: list[i
     row = head | {"kind": "hand", "length": len(prompt), **marks}
     try:
         row |= decode.write(loaded.model, head["device"], [prompt], tokens)
+        row["sensor"] = sensors.reading(head["device"])  # no clock runs here
     except RuntimeError as error:
         if not decode.is_out_of_memory(error):
             raise

@@ -10,22 +10,6 @@ from typing import Any
 from rocmlab import clock, models, timing
 
 PUBLIC = {"qwen3-0.6b": {2: "qwen3-1.7b", 4: "qwen3-4b"}}  # the next sizes of the same family
-TINY_HIDDEN = 64
-
-
-@contextlib.contextmanager
-def shallow(model: Any, share: float) -> Iterator[None]:
-    """Keep only the lower part of the layers."""
-    import torch
-
-    inner, config = model.model, model.config
-    whole, count = inner.layers, config.num_hidden_layers
-    kept = max(1, int(share * count))
-    inner.layers, config.num_hidden_layers = torch.nn.ModuleList(list(whole)[:kept]), kept
-    try:
-        yield
-    finally:
-        inner.layers, config.num_hidden_layers = whole, count
 
 
 @contextlib.contextmanager
@@ -213,39 +197,34 @@ def wider(loaded: models.Loaded, times: int) -> str:
     public = PUBLIC.get(own, {}).get(times)
     if public:
         return f"random:{public}"
-    name = f"{own}-x{times}" if times else f"{own}-tiny-width"
-    models.PRESETS[name] = twin(loaded.model.config, times)
-    return f"random:{name}"
+    models.PRESETS[f"{own}-x{times}"] = wide(loaded.model.config, times)
+    return f"random:{own}-x{times}"
 
 
-def twin(config: Any, times: int) -> dict[str, Any]:
-    """Return the values of a config `times` as wide with the same layers; 0: as narrow as the heads allow."""
+def wide(config: Any, times: int) -> dict[str, Any]:
+    """Return the values of a config `times` as wide, with the same layers."""
     heads, kv = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
-    kv = kv or heads
     rope = getattr(config, "rope_parameters", None) or {}
     values = {"model_type": config.model_type, "vocab_size": config.vocab_size, "rope_theta": rope.get("rope_theta")}
     values |= {"num_hidden_layers": config.num_hidden_layers, "tie_word_embeddings": config.tie_word_embeddings}
     values |= {"max_position_embeddings": config.max_position_embeddings}
+    values |= {"hidden_size": times * config.hidden_size, "intermediate_size": times * config.intermediate_size}
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    if times:
-        wide = {"hidden_size": times * config.hidden_size, "intermediate_size": times * config.intermediate_size}
-        return (
-            values | wide | {"num_attention_heads": times * heads, "num_key_value_heads": times * kv, "head_dim": dim}
-        )
-    tiny = {"hidden_size": TINY_HIDDEN, "intermediate_size": 2 * TINY_HIDDEN, "vocab_size": 512, "head_dim": 16}
-    return values | tiny | {"num_attention_heads": 2 * (2 if heads > kv else 1), "num_key_value_heads": 2}
+    return values | {
+        "num_attention_heads": times * heads,
+        "num_key_value_heads": times * (kv or heads),
+        "head_dim": dim,
+    }
 
 
 def shape_facts(model: Any) -> dict[str, Any]:
     """Return what a prediction needs of a model: layers, bytes of weights in all and a layer, bytes of the cache a
-    position, multiply-adds x 2 a token."""
+    position."""
     config = model.config
     layer_bytes = sum(one.numel() * one.element_size() for one in model.model.layers[0].parameters())
-    whole = models.weight_bytes(model)
     return {
         "layers": config.num_hidden_layers,
-        "weight_bytes": whole,
+        "weight_bytes": models.weight_bytes(model),
         "layer_bytes": layer_bytes,
         "kv_bytes_a_position": models.kv_bytes_a_position(model),
-        "flops_a_token": 2 * whole / model.dtype.itemsize,
     }

@@ -1,8 +1,8 @@
 """How long does the device work on a step that it was given whole? A prefilled queue: spin first, queue behind it.
 
 While the device spins, the host queues the step; then the device works through it without waiting for the host. The
-reading counts only if queueing took less than half the spin (`ledger.queue_counts`): a launch queue holds about 1,024
-launches, and behind a full one the host waits for the device.
+reading counts only if queueing took less than half the spin (`ledger_quantities.queue_counts`): a launch queue holds
+about 1,024 launches, and behind a full one the host waits for the device.
 """
 
 from __future__ import annotations

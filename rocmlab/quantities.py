@@ -25,6 +25,7 @@ QUESTIONS = {
     "prefill_ms": "prefill", "batch_tok_s": "batch", "bandwidth_gb_s": "bandwidth", "train_images_s": "train",
     "forward_ms": "forward",
 }  # fmt: skip
+MOST_PCT = {"measured": 105.0, "stated": 100.0}
 TEXT = ("new_tokens", "stop_rule")  # of what is written
 
 
@@ -50,6 +51,11 @@ class Item:
         return str(self.settings.get("metric"))
 
     @property
+    def possible(self) -> bool:
+        """Tell whether it lies below its roof; 5% above the best that was measured is still possible."""
+        return self.roof_pct is None or self.roof_pct <= MOST_PCT[self.roof_kind or "stated"]
+
+    @property
     def rises(self) -> bool:
         """Tell whether more is better: a rate, not a time."""
         return not self.metric.endswith("_ms")
@@ -67,6 +73,7 @@ def shape_of(spec: Any) -> str | None:
 def of_run(path: Path, arm: str, machine: Machine) -> list[Item]:
     """Return all quantities of a run folder; `arm` is that of its subject."""
     items = [*_generation(path, arm), *_lengths(path, arm), *_batches(path, arm), *_bandwidth(path, arm)]
+    items += _vision(path, arm)
     return items + [one for row in results.rows(path, "reported") if (one := _reported(row, machine))]
 
 
@@ -187,6 +194,26 @@ def _bandwidth(path: Path, arm: str) -> list[Item]:
     return [item] if item else []
 
 
+def _vision(path: Path, arm: str) -> list[Item]:
+    """Return training rate and forward times of notebook 10, one item a network and arm."""
+    rows = [r for r in results.rows(path, "vision") if r.get("kind") in ("steady", "queued") and is_number(r.get("ms"))]
+    found = []
+    for model, way in dict.fromkeys((r["model"], r["arm"]) for r in rows):
+        mine = [r for r in rows if (r["model"], r["arm"]) == (model, way)]
+        single = [r for r in mine if r["kind"] == "steady"]
+        trained = model == "resnet50"
+        chosen = [r for r in mine if r["kind"] == "queued"] or single if trained else single
+        if not chosen:
+            continue
+        keys = ("model", "dtype", "batch", "image_px", "length_tokens", "layout", "method_version", "evidence_grade")
+        settings = {key: chosen[0].get(key) for key in keys if key in chosen[0]}
+        metric = "train_images_s" if trained else "forward_ms"
+        settings |= {"metric": metric, "visit": "steady", "way": f"{chosen[0]['kind']} steps"}
+        samples = [1000 * chosen[0]["batch"] / r["ms"] if trained else r["ms"] for r in chosen]
+        found.append(_item(QUESTIONS[metric], arm, f"{model}, {way}", settings, samples))
+    return [one for one in found if one]
+
+
 # ---- numbers that somebody reported, and single records
 
 
@@ -195,7 +222,7 @@ def _reported(row: dict[str, Any], machine: Machine) -> Item | None:
     metric, value = row.get("metric"), row.get("value")
     if metric not in QUESTIONS or not is_number(value):
         return None
-    settings = _settings(row, str(metric)) | {key: row[key] for key in ("image_size", "way") if key in row}
+    settings = _settings(row, str(metric)) | {key: row[key] for key in ("image_px", "way") if key in row}
     settings["evidence_grade"] = "reported"
     settings.pop("method_version")  # of this program: it does not apply to what others measured
     if QUESTIONS[metric] in ("train", "forward"):

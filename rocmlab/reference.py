@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from rocmlab import alike, ceiling, quantities, results, sides, timing, words
+from rocmlab.rates import is_number
 from rocmlab.sides import Side
 
 MOST_BYTES = 200_000
@@ -21,8 +23,8 @@ GPU = ("name", "vendor", "pci_id", "arch", "driver")
 BIRTH = ("schema", "name", "method_version", "rocmlab_version", "started", "ended", "subject", "versions", "git",
          "variables", "load")  # fmt: skip
 # Of a record: what is bulky and not compared. Times from which rates are computed stay, as raw as they were taken.
-DROPPED = {"token_stamps_s", "token_ids", "logits", "cores", "memory", "core", "load", "row_tokens"}
-TABLES = ("generation", "lengths", "batches", "ceiling", "reported")
+DROPPED = {"token_stamps_s", "token_ids", "logits", "cores", "memory", "core", "load", "row_tokens", "sensor", "work"}
+TABLES = ("generation", "lengths", "batches", "ceiling", "vision", "reported")
 
 
 def folder() -> Path:
@@ -139,11 +141,16 @@ def _wanted(table: str, row: dict[str, Any]) -> bool:
         return False
     if table == "batches" and (row.get("kind") != "item" or row.get("padded")):
         return False
+    if table == "vision":
+        return row.get("kind") in ("steady", "queued")
     return table == "reported" or row.get("visit") == "steady"
 
 
 def _record(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in DROPPED}
+    """Return a record without what is bulky; of a pass over many steps the median stays, which is what is compared."""
+    kept = {key: value for key, value in row.items() if key not in DROPPED}
+    steps = [one for one in kept.get("step_ms") or [] if is_number(one)]
+    return kept | ({"step_ms": [statistics.median(steps)]} if steps else {})
 
 
 def main(arguments: list[str]) -> int:

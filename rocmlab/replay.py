@@ -16,6 +16,7 @@ from typing import Any
 from rocmlab import decode, timing
 
 REPLAYS = 8  # a sample: as many positions are free in the cache
+ALIGNED = 16  # positions: fused attention pads a mask of another length at every call
 WARM = 3  # runs before a capture, as torch asks for, on a stream of their own
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}  # of the largest logit: another order of sums
 GET_NODES = {  # the driver or runtime that holds the graph, by build
@@ -27,11 +28,15 @@ GET_NODES = {  # the driver or runtime that holds the graph, by build
 
 @dataclass
 class Captured:
-    """A captured piece of work; `reset` takes the cache back to where the capture began."""
+    """A captured piece of work; `reset` takes the cache back to where the capture began.
+
+    `work` is kept because a graph holds addresses only: what the work reads must not be freed while it is replayed.
+    """
 
     graph: Any
     reset: Callable[[], None]
-    logits: Any = None
+    logits: Any
+    work: Callable[[], Any]
 
 
 def capture(work: Callable[[], Any], reset: Callable[[], None] = lambda: None) -> Captured:
@@ -49,9 +54,13 @@ def capture(work: Callable[[], Any], reset: Callable[[], None] = lambda: None) -
         graph = torch.cuda.CUDAGraph(keep_graph=True)  # lets the nodes be counted
     except TypeError:
         graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = work()
-    return Captured(graph, reset, out)
+    try:
+        with torch.cuda.graph(graph):
+            out = work()
+    except BaseException:
+        torch.cuda.set_stream(torch.cuda.default_stream())  # a capture that fails leaves its own one current
+        raise
+    return Captured(graph, reset, out, work)
 
 
 @dataclass
@@ -67,7 +76,7 @@ def static(model: Any, device: str, context: int) -> Static:
     import torch
     from transformers import StaticCache
 
-    room = context + REPLAYS + WARM + 1
+    room = -(-(context + REPLAYS + WARM + 1) // ALIGNED) * ALIGNED
     names = inspect.signature(model.forward).parameters
     cache = StaticCache(config=model.config, max_cache_len=room)
     past = {"cache" if "cache" in names else "past_key_values": cache, "use_cache": True}

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from rocmlab import METHOD_VERSION, __version__, findings, outline, plots, results, sections, tables, words
+from rocmlab import METHOD_VERSION, __version__, bugreport, findings, outline, plots, results, sections, tables, words
 from rocmlab.display import show_figure, show_table, takeaway
 from rocmlab.findings import Finding
 from rocmlab.outline import Facts, answers, card, notices, provenance, reason, verdict, why_not
@@ -46,8 +46,9 @@ Pictures = dict[str, list[Drawn]]  # of each notebook
 def build(run: Path, lang: str = "en") -> Path:
     """Build every page of a run folder and return the path of `index.html`.
 
-    Writes findings.json, figures/, index.html in `lang` with the other language beside it, pages/, NN.md and
-    summary.md. Damaged or missing parts are said on the page. Raises FileNotFoundError when the folder is not there.
+    Writes findings.json, figures/, index.html in `lang` with the other language beside it, pages/, NN.md, summary.md
+    and bug-report.md. Damaged or missing parts are said on the page. Raises FileNotFoundError when the folder is not
+    there.
     """
     from rocmlab import pages
 
@@ -56,6 +57,7 @@ def build(run: Path, lang: str = "en") -> Path:
     facts = outline.read(run)
     pictures = {n: [_drawn(run, n, figure) for figure in s.figures] for n, s in facts.made.items()}
     results.write_json(run / "findings.json", outline.as_data(facts))
+    bugreport.write(run)
     pages.build(facts, lang)
     for language in LANGUAGES:
         results.write_text(run / name("summary", "md", language, lang), results.redact(summary(facts, language)))

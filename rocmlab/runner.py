@@ -278,6 +278,7 @@ def _page(run: Path, lang: str, strict: bool) -> bool:
         return True
     say("")
     say(f"Page: {path}")
+    say(f"To paste: {path.parent / 'summary.md'} into a forum, {path.parent / 'bug-report.md'} into a bug report")
     return strict and bool(_statuses(results.read_json(run / "findings.json")) & {"warn", "broken"})
 
 

@@ -27,7 +27,9 @@ SCALES = 1.3  # times as fast with all threads as with one
 def judge(rows: list[Row], gemms: list[Row], launches: list[Row], single: list[Row], roof: Roof,
           peaks: dict[str, float], ended: list[Row] | None = None) -> list[Finding]:  # fmt: skip
     """Return the findings of notebook 06, worst first; [] when nothing is there."""
-    found = [*judge_processes(ended or []), *judge_gemms(gemms, peaks), *launch_cost.judge(launches)]
+    # How the empty kernel ended is its row's reason: a driver that dislikes it spoils nothing else.
+    measuring = [one for one in ended or [] if one.get("what") != launch_cost.CHILD]
+    found = [*judge_processes(measuring), *judge_gemms(gemms, peaks), *launch_cost.judge(launches)]
     table = lines(rows, DECODE, roof, gemms)
     if table:
         found += [

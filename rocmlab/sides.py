@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocmlab import bundle, machines, quantities, readers, results
+from rocmlab import bundle, gpus, machines, quantities, readers, results
 from rocmlab.machines import Machine
 from rocmlab.quantities import QUESTIONS, Item, shape_of
 from rocmlab.rates import is_number
 from rocmlab.readers import measurements
 from rocmlab.readers.records import RUN_SCHEMA
 
+TABLES = ("generation", "lengths", "batches")  # that name the device
 SUBJECT = ("machine", "os", "device")  # what a comparison is about
 
 
@@ -68,6 +69,21 @@ def of_folder(path: Path, label: str = "") -> Side:
     birth = results.birth(path)
     if birth.get("schema") != results.BIRTH_SCHEMA:
         raise ValueError(f"{path.name}: not a run folder (no run.json of schema {results.BIRTH_SCHEMA})")
+    return _of_birth(path, birth, label)
+
+
+def own(path: Path) -> Side:
+    """Return the side of this very run, also in JupyterLab, where a folder has records and no run.json."""
+    birth = results.birth(path)
+    if not birth:
+        probe = quantities.probe_of(path, {})
+        devices = {row.get("device") for table in TABLES for row in results.rows(path, table)}
+        guess = {"device": "cuda:0"} if any(str(one).startswith("cuda") for one in devices) else {"device": "cpu"}
+        birth = {"subject": gpus.subject(probe) if probe else guess | {"arch": None}}
+    return _of_birth(path, birth, path.name)
+
+
+def _of_birth(path: Path, birth: dict[str, Any], label: str) -> Side:
     subject, probe = _dict(birth.get("subject")), quantities.probe_of(path, birth)
     label = label or str(birth.get("name") or path.name)
     arm = "cpu" if subject.get("device") == "cpu" else "gpu"
@@ -113,7 +129,7 @@ RUN_FACTORS = (
     "os", "torch_version", "hip_version", "cuda_version", "driver", "transformers_version", "python_version", "cpu",
     "variables", "model_revision", "attention_backend",
 )  # fmt: skip
-RUN_MORE = ("way", "visit", "synchronized", "method_version", "evidence_grade", "image_size")
+RUN_MORE = ("way", "visit", "synchronized", "method_version", "evidence_grade", "image_px")
 
 
 def of_record(record: dict[str, Any], label: str) -> Side:
@@ -145,7 +161,8 @@ def record(run: results.Run, others: list[str]) -> list[str]:
     A relative path starts at the checkout, because a notebook runs inside its run folder. Paths are not recorded.
     """
     run.append("compared", {"kind": "chosen", "count": len(others)})
-    told = []
+    told: list[str] = []
+    found: list[Side] = []
     for name in others:
         path = Path(name).expanduser()
         path = path if path.is_absolute() or not (results.home() / path).exists() else results.home() / path
@@ -156,6 +173,8 @@ def record(run: results.Run, others: list[str]) -> list[str]:
             run.append("compared", {"kind": "unread", "file": path.name, "error": said})
             told.append(f"{path.name}: not compared, {said}")
             continue
+        found.append(side)
+    for side in named_apart(found):
         if side.items:
             run.append("compared", to_rows(side))
         told.append(f"{side.label}: {len(side.items)} quantities")
@@ -177,10 +196,15 @@ def of_rows(rows: list[dict[str, Any]]) -> list[Side]:
             by_label.setdefault(str(row.get("side")), []).append(row)
     found = []
     for label, mine in by_label.items():
-        first, items = mine[0], [Item(**row["item"]) for row in mine]
+        first, items = mine[0], [_made(Item, row["item"]) for row in mine]
         facts = (_dict(first.get("factors")), items, first.get("claims") or [], _dict(first.get("notes")))
-        found.append(Side(label, Machine(**first["machine"]), str(first.get("arm")), *facts))
+        found.append(Side(label, _made(Machine, first["machine"]), str(first.get("arm")), *facts))
     return found
+
+
+def _made(kind: Any, given: dict[str, Any]) -> Any:
+    """Return a dataclass from what a record holds of it; what a later version added is left out."""
+    return kind(**{one.name: given[one.name] for one in dataclasses.fields(kind) if one.name in given})
 
 
 def named_apart(every: list[Side]) -> list[Side]:

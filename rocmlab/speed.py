@@ -15,7 +15,7 @@ from rocmlab import timing
 from rocmlab.rates import rates
 
 COLUMNS = ["arm", "device", "dtype", "kind", "visit", "process", "block", "prompt_id", "prompt_tokens", "new_tokens"]
-COLUMNS += ["others_cpu_pct", "model", "model_spec"]
+COLUMNS += ["others_cpu_pct", "model", "model_spec", "sensor"]
 
 
 def table(rows: list[dict[str, Any]]) -> pd.DataFrame:

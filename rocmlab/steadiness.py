@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import drift, timing
+from rocmlab import sensor_judges, timing
 from rocmlab.findings import Finding, finding
 from rocmlab.speed import main_arms, steady
 
@@ -88,7 +88,7 @@ def _judge_arm(frame: pd.DataFrame, arm: str) -> list[Finding]:
         variant = "very" if spread > timing.VERY_NOISY_PCT else None
         found.append(finding("NOISY", numbers={f"{arm}_iqr_pct": spread}, variant=variant, side=side, spread=spread))
     if not states:  # a machine that changes over has no one slope
-        found += drift.judge([1000 / one for one in samples], op=f"{side} decode step")[1]
+        found += sensor_judges.faults(list(even["sensor"]), [1000 / one for one in samples], f"{side} decode step")
     return found + _first_visit(frame, arm, side)
 
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import psutil
 
-from rocmlab import bundled, isolate, llama_bench
+from rocmlab import bundled, isolate, llama_bench, timing
 from rocmlab.results import Run
-from rocmlab.yardstick_judges import judge, table
+from rocmlab.yardstick_judges import LABELS, judge, table
 
-__all__ = ["judge", "study", "table"]
+__all__ = ["LABELS", "judge", "study", "table"]
 
 TABLE = "yardstick"
 PROMPT, TOKENS, REPEATS = 128, 32, 6
@@ -64,7 +64,7 @@ def study(
 
 
 def _kept(run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    run.append(TABLE, rows)
+    run.append(TABLE, [row | {"load": timing.load()} for row in rows])
     return rows
 
 
@@ -140,24 +140,26 @@ def with_package(path: str, threads: int, layers: int, prompt: int, tokens: int,
     draw = random.Random(0)
     found: dict[str, list[float]] = {"prefill_tok_s": [], "decode_tok_s": []}
     ids = [draw.randrange(1, engine.n_vocab()) for _ in range(prompt)]
-    for turn in range(repeats + 1):
-        engine.reset()
-        began = time.perf_counter()
-        engine.eval(ids)
-        filled = time.perf_counter()
-        for token in ids[:tokens]:
-            engine.eval([token])
-        ended = time.perf_counter()
-        if turn:
-            found["prefill_tok_s"].append(round(prompt / (filled - began), 3))
-            found["decode_tok_s"].append(round(tokens / (ended - filled), 3))
+    with timing.OtherWork() as others:
+        for turn in range(repeats + 1):
+            engine.reset()
+            began = time.perf_counter()
+            engine.eval(ids)
+            filled = time.perf_counter()
+            for token in ids[:tokens]:
+                engine.eval([token])
+            ended = time.perf_counter()
+            if turn:
+                found["prefill_tok_s"].append(round(prompt / (filled - began), 3))
+                found["decode_tok_s"].append(round(tokens / (ended - filled), 3))
     said = llama_cpp.llama_print_system_info().decode("utf-8", "replace")
     backend = llama_bench.backend_of(said) if layers else "CPU"
     kind = llama_bench.quantisation(engine.metadata.get("general.file_type"), path)
     row = {"engine": "llama_cpp", "version": llama_cpp.__version__, "backend": backend, "model": Path(path).name}
     row |= {"device": "CPU" if backend == "CPU" else backend, "quantisation": kind, "threads": threads}
     row |= {"model_bytes": llama_cpp.llama_model_size(engine.model), "prompt_tokens": prompt, "new_tokens": tokens}
-    return row | found | {"status": "OK", "reason": None, "method": "wall, logits on the host after each token"}
+    row |= {"others_cpu_pct": others.pct, "method": "wall, logits on the host after each token"}
+    return row | found | {"status": "OK", "reason": None}
 
 
 # ---- torch on the same prompt
@@ -177,21 +179,23 @@ def with_torch(device: str, dtype: str, prompt: int, tokens: int, repeats: int) 
     """Read the same kind of prompt and write as many tokens with the bundled model in torch; return a row."""
     import torch
 
-    from rocmlab import decode, models, rates, timing
+    from rocmlab import decode, models, rates
 
     timing.use(device)
     loaded = models.load("bundled", device, dtype)
     ids = decode.random_prompts(loaded.model.config.vocab_size, [prompt])
     found: dict[str, list[float]] = {"prefill_tok_s": [], "decode_tok_s": []}
-    for turn in range(repeats + 1):
-        record = decode.write(loaded.model, device, ids, tokens)
-        if turn:
-            found["prefill_tok_s"].append(round(prompt / record["t_prefill_s"], 3))
-            found["decode_tok_s"].append(round(rates.rates(record)["decode_tok_s"], 3))
+    with timing.OtherWork() as others:
+        for turn in range(repeats + 1):
+            record = decode.write(loaded.model, device, ids, tokens)
+            if turn:
+                found["prefill_tok_s"].append(round(prompt / record["t_prefill_s"], 3))
+                found["decode_tok_s"].append(round(rates.rates(record)["decode_tok_s"], 3))
     row = {"engine": "torch", "version": torch.__version__, **_arm({"device": device, "dtype": dtype})}
     row |= {"device": "CPU" if device == "cpu" else torch.cuda.get_device_name(torch.device(device))}
     row |= {"model": loaded.name, "model_bytes": models.weight_bytes(loaded.model), "threads": torch.get_num_threads()}
-    return row | {"prompt_tokens": prompt, "new_tokens": tokens, **found, "status": "OK", "reason": None}
+    row |= {"prompt_tokens": prompt, "new_tokens": tokens, "others_cpu_pct": others.pct}
+    return row | {**found, "status": "OK", "reason": None, "method": "wall, token on the host after each step"}
 
 
 # ---- the same weights in float32

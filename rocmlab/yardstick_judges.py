@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import curves, words
+from rocmlab import curves, timing, words
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.rates import is_number, rates
 from rocmlab.timing import Interval
@@ -32,6 +32,10 @@ def judge(rows: list[Row], torch_rows: list[Row] | None = None) -> list[Finding]
             beside = next((row for row in eager if _side(row) == side), None)
             if mine:
                 found += [_compared(side, mine, beside), *_quantised(side, mine)]
+    shares = [row["others_cpu_pct"] for row in rows if row.get("others_cpu_pct") is not None]
+    if shares and max(shares) > timing.OTHERS_PCT:
+        numbers = {"others_cpu_pct": statistics.median(shares), "others_cpu_max_pct": max(shares)}
+        found.append(finding("OTHER_WORK", numbers=numbers))
     return worst_first(found)
 
 
@@ -144,3 +148,10 @@ def table(rows: list[Row]) -> pd.DataFrame:
         why = row.get("reason") or words.both("yardstick_untold")
         lines.append(line | {f"{key}_reason": why for key, value in list(line.items()) if value is None})
     return pd.DataFrame(lines, dtype=object)
+
+
+OWN = ("backend", "device", "threads", "prefill_tok_s", "decode_tok_s")
+LABELS = (
+    {name: words.both(f"column_yardstick_{name}") for name in OWN}
+    | {name: words.both(f"column_{name}") for name in ("engine", "quantisation", "model_gb", "yardstick_gb_s")}
+)  # fmt: skip

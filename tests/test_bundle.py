@@ -180,7 +180,7 @@ def test_a_bundle_opens_again(bundled, capsys):
 def test_what_does_not_fit_is_left_out_and_named(tmp_path, monkeypatch):
     run = planted(tmp_path)
     noise = bytes(range(256)) * 40
-    (run / "figures" / "03-big.png").write_bytes(png() if False else _noisy(noise))
+    (run / "figures" / "03-big.png").write_bytes(_noisy(noise))
     (run / "figures" / "04-cut.png").write_bytes(png()[:-10])
     (run / "traces" / "cut.json.gz").write_bytes(b"\x1f\x8b not gzip")
     monkeypatch.setattr(bundle, "LIMIT_BYTES", 240_000)
@@ -255,19 +255,12 @@ def refused(path: Path, capsys) -> str:
 
 @pytest.mark.parametrize(
     "name", ["../evil.jsonl", "records/../../evil.jsonl", "/etc/passwd", "C:/evil.json", "records\\..\\evil.jsonl",
-             "records/a/b.jsonl", "evil.exe", "records/.hidden", "notebooks/x.py", "run.json/x", "records/a:b.jsonl"],
+             "records/a/b.jsonl", "evil.exe", "records/.hidden", "notebooks/x.py", "run.json/x", "records/a:b.jsonl",
+             "logs/con.log", "records/AUX.x.jsonl"],
 )  # fmt: skip
 def test_names_that_no_bundle_has(bundled, tmp_path, capsys, name):
-    path = zip_of(tmp_path / "x.zip", {**good(bundled), "records/PLACE": b"x"})
-    data = path.read_bytes()
-    place = b"records/PLACE"
-    stand_in = name.encode().ljust(len(place), b"_") if len(name) <= len(place) else None
-    if stand_in is not None and len(name) == len(place):
-        path.write_bytes(data.replace(place, stand_in))
-    else:
-        path = zip_of(tmp_path / "y.zip", {**good(bundled), name: b"x"})
-    said = refused(path, capsys)
-    assert "a name that no bundle has" in said or ".hidden" in name
+    path = zip_of(tmp_path / "x.zip", {**good(bundled), name: b"x"})
+    assert "a name that no bundle has" in refused(path, capsys)
     assert not (tmp_path / "evil.jsonl").exists() and not (tmp_path.parent / "evil.jsonl").exists()
 
 

@@ -35,7 +35,9 @@ OTHERS = {
     "method_version": 2,
     "evidence_grade": "B",
     "synchronized": False,
-    "image_size": 224,
+    "image_px": 224,
+    "length_tokens": 128,
+    "layout": "channels_last",
 }
 
 
@@ -45,7 +47,8 @@ def test_one_unequal_setting_is_enough_for_no_ratio(key):
     data = comparison.as_data([one, other])
     assert data["ratio"] is None and data["ratio_reason"] and data["differs"] == [key]
     assert "NOT_COMPARABLE" in codes(one, other) and not codes(one, other, only="RATIO")
-    assert key in told(one, other, code="NOT_COMPARABLE") and str(OTHERS[key]) in data["sentence"]
+    assert key in told(one, other, code="NOT_COMPARABLE")
+    assert (str(OTHERS[key]) in data["sentence"]) == (key in SETTINGS)  # stated by one side only: its name is enough
     assert "4.00" not in json.dumps(data) and "0.25" not in json.dumps(data)
 
 
@@ -125,6 +128,27 @@ def test_a_run_far_below_its_roof_is_named_before_the_ratio():
     )
     assert "FAR_BELOW_ROOF" not in codes(side("A", item(roof_pct=31.0)), side("B", item(roof_pct=70.0)))
     assert "FAR_BELOW_ROOF" not in codes(side("A"), side("B"))
+
+
+def test_a_rate_above_its_roof_is_no_rate():
+    one, other = side("A"), side("B", item((900.0,) * 8, roof_pct=340.0))
+    order = codes(one, other)
+    assert order[0] == "ABOVE_ROOF" and not [code for code in order if code.startswith("RATIO")]
+    assert "340%" in told(one, other, code="ABOVE_ROOF")
+    assert "RATIO_FOUND" in codes(one, side("B", item((20.0,) * 8, roof_pct=104.0)))  # within what a ceiling allows
+
+
+def test_two_clocks_without_synchronisation_give_no_ratio():
+    every = [side("A", item(synchronized=False)), side("B", item((30.0,) * 8, synchronized=False))]
+    data = comparison.as_data(every)
+    assert (data["differs"], data["ratio"], data["verdict"]) == (["synchronized"], None, "NOT_COMPARABLE")
+    fine = [side("A", item(synchronized=True)), side("B", item((30.0,) * 8, synchronized=True))]
+    assert comparison.as_data(fine)["ratio"] == 3.0
+
+
+def test_a_value_of_zero_gives_no_ratio_and_says_why():
+    data = comparison.as_data([side("A", item((0.0,))), side("B")])
+    assert data["ratio"] is None and data["ratio_reason"] == "a value is not above zero"
 
 
 def test_sides_without_a_common_question_say_so():

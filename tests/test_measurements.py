@@ -197,6 +197,8 @@ RECORDS = (
      "sensor": [{"call": 0, "temp_c": 40, "sclk_mhz": 2500}, {"call": 29, "temp_c": 99, "sclk_mhz": 2000}]},
     {"schema": "rocmlab-timings-2", "op": "mm", "flop": 10**10, "peak_tflops": 20.0, "with_sync": [2.0], "no_sync": [0.01]},
     {"schema": "rocmlab-speedup-1", "cpu": {"dtype": "float16", "decode_tok_s": 10.0}, "gpu": {"dtype": "float16", "decode_tok_s": 25.0}},
+    {"schema": "rocmlab-sdpa-probe-1", "arch": "gfx1031", "env": {"TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL": "1"}, "shape": {"q_len": 8},
+     "forced": {"FLASH_ATTENTION": {"ok": False, "error": "no"}, "MATH": {"ok": True, "median_ms": 2.0}}, "default": {"ok": True, "median_ms": 2.1}},
     {"schema": "rocmlab-result-1", "ms": 1.5, "rate": None, "rate_reason": "no clock"},
     PATHS,
     {"schema": "rocmlab-batch-sweep-1", "model": "m", "dtype": "float16", "weight_bytes": 10**9, "peak_gb_s": 200.0, "prompt_tokens": 64,

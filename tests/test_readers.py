@@ -10,9 +10,11 @@ from pathlib import Path
 
 import probes
 import pytest
+import test_attention
 import test_kernels
 import test_measurements
 import test_tools
+import test_yardstick
 import tracemaker as make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -63,6 +65,8 @@ RECORDS = {
     "speedup": SPEEDUP,
     "timings": TIMINGS,
     "greedy": GREEDY,
+    "attention": test_attention.PROBE,
+    "llama": [test_yardstick.PROMPT, test_yardstick.TEST],
     "single": RUN | {"metric": "prefill_tok_s", "prompt_tokens": 64},
     "names": {"schema": "rocmlab-arch-names-1", "items": ["gfx1030", "gfx1102", "gfx906:xnack-"]},
     "snapshot": probes.rocm(probes.WINDOWS, probes.device()),
@@ -82,6 +86,8 @@ TEXTS = {
     "verbose": "onednn_verbose,v1,primitive,exec,cpu,matmul,brg:avx2,undef,src:f32 wei:f32,,,4x8:8x2,0.5\n",
     "convolution": "MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver conv -n 2 -c 16 -H 40 -W 24 -k 8\n",
     "crash": "Memory access fault by GPU node-1 (Agent handle: 0x5) on address 0x7f0000. Reason: Page not present.\n",
+    "llama_csv": test_yardstick.as_csv([test_yardstick.PROMPT, test_yardstick.TEST]),
+    "llama_table": test_yardstick.TABLE,
     "chat": "small-model : 31.4 tok/sec, 210 tokens, 0.82s to first token\n",
     "import": "  import torch\nImportError: libamdhip64.so.6: cannot open shared object file\n",
     "benchmark": "mm\n  Median: 2.4 ms\n  IQR: 0.3 ms (2 to 3)\n  2 measurements, 9 runs per measurement, 1 thread\n",

@@ -1,5 +1,6 @@
 """Operators of a model at its own shapes: the same as a real forward pass calls, right, rotated; judged each way."""
 
+import contextlib
 import itertools
 from collections import Counter
 
@@ -181,13 +182,101 @@ def test_methods_fall_back_one_after_the_other_and_say_why(monkeypatch):
 
     monkeypatch.setattr(call_timing, "_by_graph", refuse)
     monkeypatch.setattr(call_timing.timing, "synchronise", lambda device: None)
+    left = []
+    monkeypatch.setattr(call_timing, "_leave_capture", left.append)
     monkeypatch.setattr(call_timing, "_by_queue", lambda *_: {"samples_ms": [1.0]})
     found = call_timing.timed([lambda: None], "cuda:0", WALL)
-    assert found["method"] == "queue" and "capturing" in found["failed"]["graph"]
+    assert found["method"] == "queue" and "capturing" in found["failed"]["graph"] and left == ["cuda:0"]
     monkeypatch.setattr(call_timing, "_by_queue", refuse)
     monkeypatch.setattr(call_timing, "_by_events", refuse)
     with pytest.raises(RuntimeError, match="events: operation"):
         call_timing.timed([lambda: None], "cuda:0", WALL)
+
+
+class Device:
+    """A device of known speed: work queued on it takes virtual time, the host takes none but what the test gives it.
+
+    `torch.cuda` is replaced as far as call_timing.py uses it: events, streams, graphs, and waiting.
+    """
+
+    def __init__(self, monkeypatch):
+        self.device_ms = self.host_ms = 0.0  # when the device will be done, and what the host's clock says
+        self.captured = None
+        outer = self
+
+        class Event:
+            def __init__(self, enable_timing):
+                self.at = None
+
+            def record(self):
+                outer.device_ms = self.at = max(outer.device_ms, outer.host_ms)
+
+            def synchronize(self):
+                outer.wait()
+
+            def elapsed_time(self, other):
+                return other.at - self.at
+
+        class Graph:
+            def replay(self):
+                for ms in self.works:
+                    outer.run(ms)
+
+        @contextlib.contextmanager
+        def graph(made):
+            outer.captured = made.works = []
+            yield
+            outer.captured = None
+
+        fakes = {"Event": Event, "CUDAGraph": Graph, "graph": graph, "Stream": lambda: None}
+        fakes |= {"stream": lambda _: contextlib.nullcontext(), "synchronize": lambda *_: self.wait()}
+        fakes |= {"set_stream": lambda _: None, "default_stream": lambda _: None}
+        for name, fake in fakes.items():
+            monkeypatch.setattr(torch.cuda, name, fake)
+        monkeypatch.setattr(call_timing.time, "perf_counter", lambda: self.host_ms / 1000)
+
+    def run(self, ms):
+        if self.captured is not None:
+            self.captured.append(ms)
+        else:
+            self.device_ms = max(self.device_ms, self.host_ms) + ms
+
+    def wait(self):
+        self.host_ms = max(self.host_ms, self.device_ms)
+
+    def call(self, device_ms, host_ms):
+        def queued():
+            if self.captured is None:
+                self.host_ms += host_ms
+            self.run(device_ms)
+
+        return queued
+
+
+EVENTS = clock.Choice(clock.EVENTS, 0.05, 0, 0, 1.0, "")
+
+
+def test_a_graph_gives_the_device_s_time_though_the_host_is_ten_times_as_slow(monkeypatch):
+    device = Device(monkeypatch)
+    calls = [device.call(0.004, host_ms=0.04), device.call(0.006, host_ms=0.04)]
+    found = call_timing.timed(calls, "cuda:0", EVENTS)
+    assert found["method"] == "graph" and found["grade"] == "B" and not found["host_may_bind"]
+    assert found["samples_ms"] == pytest.approx([0.005] * len(found["samples_ms"]))
+    by_wall = call_timing.timed(calls, "cuda:0", WALL)
+    assert by_wall["grade"] == "D" and by_wall["samples_ms"][0] == pytest.approx(0.005)
+
+
+def test_behind_known_work_the_device_s_time_shows_too_or_the_method_is_refused(monkeypatch):
+    device = Device(monkeypatch)
+    monkeypatch.delattr(torch.cuda, "CUDAGraph")  # a build without graphs
+    work = device.call(10.0, host_ms=0.1)
+    monkeypatch.setattr(call_timing.lengths, "device_work", lambda *_: (work, 10.0))
+    found = call_timing.timed([device.call(0.004, host_ms=0.04)], "cuda:0", EVENTS)
+    assert found["method"] == "queue" and found["samples_ms"] == pytest.approx([0.004] * call_timing.SAMPLES)
+    slow = [device.call(0.004, host_ms=0.4)]  # 20 calls take 8 ms to queue, more than half of the work in front
+    found = call_timing.timed(slow, "cuda:0", EVENTS)
+    assert found["method"] == "events" and found["host_may_bind"] and "half" in found["failed"]["queue"]
+    assert found["samples_ms"][0] > 0.3  # the host's time, and said to be that
 
 
 # ---- the sum
@@ -383,13 +472,8 @@ def test_a_whole_measurement_leaves_no_hole(measured):
 
 def test_the_section_shows_every_table_and_figure(measured):
     part = llm_shapes.section(measured)
-    assert [one.name for one in part.tables] == [
-        "gemm_rates",
-        "launch_costs",
-        "shapes_decode",
-        "shapes_prefill",
-        "one_row",
-    ]
+    named = ["shapes_decode", "shapes_prefill", "one_row", "gemm_rates", "launch_costs"]
+    assert [one.name for one in part.tables] == named
     assert [one.name for one in part.figures] == ["shapes-decode", "shapes-prefill"]
     for figure in part.figures:
         figure.draw()
@@ -416,6 +500,22 @@ def test_an_operator_that_cannot_be_made_is_a_row_and_the_rest_goes_on(tmp_path)
     assert kept["name"] == "good" and kept["samples_ms"]
     table = llm_shapes.phase_table(shape_judges.lines([lost, kept], DECODE, ROOF, gemms()))
     assert list(table["shape_name"]) == ["good", "broken"]
+
+
+def test_a_model_of_another_layout_is_a_row_that_says_so(tmp_path):
+    run = results.start("06", str(tmp_path))
+    makers = shapes._makers(torch.nn.Linear(2, 2), DECODE, 1, 1)
+    shapes._phase(run, {"device": "cpu", "dtype": "float32"}, DECODE, makers, 1, WALL, {})
+    (lost,) = results.rows(tmp_path, "shapes")
+    assert "layout" in lost["reason"] and "Linear" in lost["reason"]
+    assert shapes.step_sum([lost])["ms"] is None
+
+
+def test_an_empty_kernel_that_crashes_breaks_nothing_else():
+    ended = [{"what": "shapes", "status": "OK", "words": ""}, {"what": "empty kernel", "status": "CRASH", "words": "x"}]
+    assert shape_judges.judge([], [], [], [], ROOF, {}, ended) == []
+    ended[0]["status"] = "TIMEOUT"
+    assert codes(shape_judges.judge([], [], [], [], ROOF, {}, ended)) == ["PROCESS_ENDED"]
 
 
 def test_nothing_measured_is_said_and_a_gpu_has_no_question_of_one_row(tmp_path):

@@ -1,13 +1,27 @@
 """The decode step as it is measured: the twin has the same operators, the graph the same logits, nothing is left."""
 
-import time
 import types
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rocmlab import clock, decode, isolate, ledger, models, prefilled, replay, results, rig, steps, timing, twin
+from rocmlab import (
+    clock,
+    decode,
+    isolate,
+    ledger,
+    ledger_quantities,
+    models,
+    prefilled,
+    replay,
+    results,
+    rig,
+    step_device,
+    steps,
+    timing,
+    twin,
+)
 
 CPU = {"device": "cpu", "dtype": "float32"}
 
@@ -114,7 +128,7 @@ def test_a_replay_that_computes_something_else_is_seen():
     with torch.inference_mode():
         one, still = rig.ready(model, "cpu", 8), replay.static(model, "cpu", 8)
         eager, logits = decode.forward(model, one.state), still.work()
-        made = replay.Captured(graph(lambda: None), still.reset, logits)
+        made = replay.Captured(graph(lambda: None), still.reset, logits, still.work)
         assert replay.error(made, "cpu", eager) < 1e-5
         made.logits = logits + 0.5 * eager.abs().max()
         assert replay.error(made, "cpu", eager) == pytest.approx(0.5, abs=1e-3)
@@ -125,10 +139,10 @@ def test_a_replay_that_computes_something_else_is_seen():
 
 
 class Device:
-    """A simulated queue: work is handed over at once and done later, one piece after the other."""
+    """A simulated queue on a clock of its own: work is handed over at once and done later, piece after piece."""
 
     def __init__(self, monkeypatch, cycles_a_ms=1e6):
-        self.free, self.rate = 0.0, cycles_a_ms
+        self.now, self.free, self.rate = 0.0, 0.0, cycles_a_ms
         device = self
 
         class Event:
@@ -136,27 +150,36 @@ class Device:
                 self.at = 0.0
 
             def record(self):
-                self.at = max(time.perf_counter(), device.free)
+                self.at = max(device.now, device.free)
 
             def elapsed_time(self, other):
                 return 1000 * (other.at - self.at)
 
         monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: self.work(cycles / self.rate))
         monkeypatch.setattr(torch.cuda, "Event", Event)
-        for module in (timing, clock):
-            monkeypatch.setattr(module, "synchronise", self.wait)
+        monkeypatch.setattr(timing, "synchronise", self.wait)
+        monkeypatch.setattr(clock, "synchronise", self.wait)
+        for module in (prefilled, clock):
+            monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter=self.read))
+
+    def read(self):
+        self.now += 1e-7
+        return self.now
+
+    def host(self, ms):
+        self.now += ms / 1000
 
     def work(self, ms):
-        self.free = max(time.perf_counter(), self.free) + ms / 1000
+        self.free = max(self.now, self.free) + ms / 1000
 
     def wait(self, _=None):
-        while time.perf_counter() < self.free:
-            time.sleep(0)
+        self.now = max(self.now, self.free)
 
 
-def test_spins_are_calibrated_against_the_wall_clock(monkeypatch):
-    Device(monkeypatch, 250_000)
-    assert prefilled.cycles_a_ms("cuda:0") == pytest.approx(250_000, rel=0.2)
+@pytest.mark.parametrize("rate", [100_000, 2_000_000])
+def test_spins_are_calibrated_against_the_wall_clock(monkeypatch, rate):
+    Device(monkeypatch, rate)
+    assert prefilled.cycles_a_ms("cuda:0") == pytest.approx(rate, rel=0.01)
 
 
 @pytest.mark.parametrize("events", [True, False])
@@ -165,27 +188,34 @@ def test_work_behind_a_spin_is_read_without_the_host(monkeypatch, events):
 
     def work():
         for _ in range(4):
-            time.sleep(0.001)  # the host is slower than the device
+            device.host(3.0)  # the host is slower than the device
             device.work(0.5)
 
-    found = prefilled.read("cuda:0", work, 200.0, 1e6, events)
-    assert found["enqueue_ms"] >= 4
-    assert found["ms"] >= 1.8 and found["enqueue_ms"] < 100
-    short = prefilled.read("cuda:0", work, 1.0, 1e6, events)
-    assert not ledger.queue_counts({"enqueue_ms": [short["enqueue_ms"]], "spin_ms": 1.0})
+    found = prefilled.read("cuda:0", work, 60.0, 1e6, events)
+    assert found == {"ms": pytest.approx(2.0, abs=0.01), "enqueue_ms": pytest.approx(12.0, abs=0.01)}
+    short = prefilled.read("cuda:0", work, 2.0, 1e6, events)
+    assert short["ms"] > 8  # the device ran dry: the host is what this reads
+    assert not ledger_quantities.queue_counts({"enqueue_ms": [short["enqueue_ms"]], "spin_ms": 2.0})
+
+
+def test_no_spin_is_longer_than_a_driver_allows(monkeypatch):
+    device = Device(monkeypatch)
+    prefilled.read("cuda:0", lambda: None, 5000.0, 1e6, True)
+    assert device.now < 2
 
 
 def test_queue_and_graphs_write_their_rows(monkeypatch, tmp_path):
     Device(monkeypatch)
-    monkeypatch.setattr(replay, "capture", lambda work, reset=lambda: None: replay.Captured(graph(work), reset, work()))
+    stands_in = lambda work, reset=lambda: None: replay.Captured(graph(work), reset, work(), work)  # noqa: E731
+    monkeypatch.setattr(replay, "capture", stands_in)
     monkeypatch.setattr(clock, "qualify", lambda device: {"tick_ns": 1, "wait_ms": 0.0})
     run = results.start("11", str(tmp_path))
     notes = steps.Notes(run, CPU | {"context": 8})
     model = small(num_hidden_layers=4)
     with torch.inference_mode():
         rigs = {"T": rig.ready(model, "cpu", 8), "H": rig.ready(twin.make(model, "cpu", "float32"), "cpu", 8)}
-        steps.queue(notes, rigs["T"], model, samples=2)
-        steps.graphs(notes, rigs, 2, 3)
+        step_device.queue(notes, rigs["T"], model, samples=2)
+        step_device.graphs(notes, rigs, 2, 3)
     rows = run.rows("step")
     queued = [row for row in rows if row["quantity"] == "D_queue"]
     assert [row["layers"] for row in queued] == [4, 2, 1] and all(row["of_layers"] == 4 for row in queued)

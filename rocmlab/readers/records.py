@@ -106,6 +106,9 @@ def _birth(birth: dict[str, Any], folder: Path, name: str) -> Reading:
         "damaged_lines": damaged,
         "method_version": birth.get("method_version"),
     }
+    if numbers["method_version"] is None:
+        said = birth.get("method_version_reason")
+        numbers["method_version_reason"] = said if isinstance(said, str) else "the certificate names none"
     found = [_ended_badly(number, row) for number, row in rows.items() if row.get("status") in CODES]
     if damaged:
         found.append(finding("DAMAGED_LINES", numbers={"records": numbers["records"], "damaged_lines": damaged}))

@@ -1,7 +1,8 @@
 """rocm-smi, amd-smi and nvidia-smi: text, tables and JSON of several generations, to one row a GPU.
 
-A row: index, name, arch, temp_c, power_w, power_cap_w, sclk_mhz, mclk_mhz, use_percent, memory_total_bytes,
-memory_used_bytes, driver; what the tool did not say, or said as "N/A", is None.
+A row: index, name, arch, bus, temp_c, temp_hotspot_c, power_w, power_cap_w, sclk_mhz, mclk_mhz, use_percent,
+memory_total_bytes, memory_used_bytes, spilled_bytes (GTT, the part of the machine's memory that the card uses),
+limited_by (what holds the clock down), driver; what the tool did not say, or said as "N/A", is None.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ FIELDS = (
     "index",
     "name",
     "arch",
+    "bus",
     "temp_c",
+    "temp_hotspot_c",
     "power_w",
     "power_cap_w",
     "sclk_mhz",
@@ -23,6 +26,8 @@ FIELDS = (
     "use_percent",
     "memory_total_bytes",
     "memory_used_bytes",
+    "spilled_bytes",
+    "limited_by",
     "driver",
 )
 # rocm-smi's JSON keys, lower case; renamed between releases ("(c)" and "(C)", "Sensor mem" and "Sensor memory").
@@ -30,7 +35,9 @@ JSON_KEYS = {
     "device name": "name",
     "card series": "name",
     "gfx version": "arch",
+    "pci bus": "bus",
     "temperature (sensor edge) (c)": "temp_c",
+    "temperature (sensor junction) (c)": "temp_hotspot_c",
     "average graphics package power (w)": "power_w",
     "current socket graphics package power (w)": "power_w",
     "max graphics package power (w)": "power_cap_w",
@@ -39,6 +46,7 @@ JSON_KEYS = {
     "gpu use (%)": "use_percent",
     "vram total memory (b)": "memory_total_bytes",
     "vram total used memory (b)": "memory_used_bytes",
+    "gtt total used memory (b)": "spilled_bytes",
 }
 NVIDIA_QUERY = (
     "index,name,driver_version,temperature.gpu,power.draw,power.limit,clocks.sm,clocks.mem,utilization.gpu,"
@@ -46,6 +54,8 @@ NVIDIA_QUERY = (
 )
 
 
+# amd-smi tells that the clock is held down, not by what.
+THROTTLE = {"THROTTLED": ["throttle status"], "UNTHROTTLED": []}
 CARD = re.compile(r"card\d{1,9}")
 TOO_LARGE = 10**18  # no size, clock or temperature; a damaged text
 
@@ -129,7 +139,7 @@ def _card(key: str, values: dict[str, str], driver: str | None = None) -> dict[s
     for name, value in values.items():
         field = JSON_KEYS.get(name.lower())
         if field:
-            found[field] = value if field in ("name", "arch") else number(value)
+            found[field] = value if field in ("name", "arch", "bus") else number(value)
     if found.get("arch") and not str(found["arch"]).startswith("gfx"):
         found["arch"] = None
     return row(**found)
@@ -137,7 +147,8 @@ def _card(key: str, values: dict[str, str], driver: str | None = None) -> dict[s
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:
     asic, power, usage, temperature = (_part(entry, name) for name in ("asic", "power", "usage", "temperature"))
-    size, clock = _part(entry, "vram").get("size"), _part(_part(entry, "clock"), "gfx_0")
+    clocks, memory = _part(entry, "clock"), _part(entry, "mem_usage")
+    size = _part(entry, "vram").get("size") or memory.get("total_vram")
     return row(
         index=entry["gpu"] if isinstance(entry["gpu"], int) and abs(entry["gpu"]) < TOO_LARGE else None,
         name=asic.get("market_name"),
@@ -145,10 +156,21 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
         use_percent=number(usage.get("gfx_activity")),
         power_w=number(power.get("socket_power")),
         temp_c=number(temperature.get("edge")) or number(temperature.get("hotspot")),
-        sclk_mhz=number(clock.get("clk")),
-        memory_total_bytes=None if number(size) is None else (number(size) or 0) * 2**20,
+        temp_hotspot_c=number(temperature.get("hotspot")),
+        sclk_mhz=number(_part(clocks, "gfx_0").get("clk")),
+        mclk_mhz=number(_part(clocks, "mem_0").get("clk")),
+        memory_total_bytes=_from_mb(size),
+        memory_used_bytes=_from_mb(memory.get("used_vram")),
+        spilled_bytes=_from_mb(memory.get("used_gtt")),
+        limited_by=THROTTLE.get(str(power.get("throttle_status")).upper()),
         driver=_part(entry, "driver").get("version"),
     )
+
+
+def _from_mb(value: Any) -> float | None:
+    """Return bytes of what amd-smi calls MB, which are 2^20 bytes."""
+    found = number(value)
+    return None if found is None else found * 2**20
 
 
 def _cut_json(text: str) -> dict[str, Any]:
@@ -252,6 +274,12 @@ def _tree_row(found: dict[str, Any]) -> dict[str, Any]:
         power_w=number(found.get("POWER/SOCKET_POWER")),
         sclk_mhz=number(found.get("CLOCK/GFX_0/CLK")),
         temp_c=number(found.get("TEMPERATURE/EDGE")),
+        temp_hotspot_c=number(found.get("TEMPERATURE/HOTSPOT")),
+        mclk_mhz=number(found.get("CLOCK/MEM_0/CLK")),
+        memory_total_bytes=_from_mb(found.get("MEM_USAGE/TOTAL_VRAM")),
+        memory_used_bytes=_from_mb(found.get("MEM_USAGE/USED_VRAM")),
+        spilled_bytes=_from_mb(found.get("MEM_USAGE/USED_GTT")),
+        limited_by=THROTTLE.get(str(found.get("POWER/THROTTLE_STATUS")).upper()),
         driver=found.get("DRIVER/VERSION"),
     )
 

@@ -6,8 +6,8 @@ from rocmlab.findings import finding
 from rocmlab.readers import Evidence, Reading, gemm_rates, measurements, records
 
 KINDS = (
-    "snapshots, generation records, timings, results, record tables (.jsonl), run folders, executed notebooks, "
-    "profiler traces, library logs, tool output, llama-bench output"
+    "snapshots, generation records, timings, results, record tables (.jsonl), run folders, bundles, lists of machines, "
+    "executed notebooks, profiler traces, library logs, tool output, llama-bench output"
 )
 
 

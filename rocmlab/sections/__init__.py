@@ -89,6 +89,7 @@ MODULES = {
     "11": "experiments",
     "12": "verdict",
     "13": "compare",
+    "10": "vision_bert",
 }
 
 

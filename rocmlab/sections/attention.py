@@ -39,6 +39,7 @@ def section(run: Path) -> Section:
     made = Section("09", question("09"), findings=found, how=words.both("how_09"))
     if not head:
         return made
+    made.discarded = [one for one in found if one["code"] == "FUSED_WORTH_LITTLE"]
     made.provenance = [str(head["model_spec"]), str(head["dtype"])]
     _add_tables(made, rows, head, arch, wholes, limit.gb_s)
     foot = footer(run, attention_tables.own(rows))
@@ -156,7 +157,7 @@ def alt(drawn: pd.DataFrame) -> Text:
 
 OWN = ("device_ms", "host_us", "wall_us", "cold_ms", "first_ms", "second_ms", "charge_ms", "kv", "call_ms", "said",
        "can", "here", "why")  # fmt: skip
-PLAIN = ("default", "default_ms", "math_ms", "fused", "fused_ms", "gap_ms", "whole_ms", "share_pct", "runs",
+PLAIN = ("default", "math_ms", "fused", "gap_ms", "whole_ms", "share_pct", "runs",
          "tolerance_pct", "ops", "mask")  # fmt: skip
 LABELS = (
     {name: words.both(f"column_{name}") for name in ("phase", "backend", "grade", "method")}

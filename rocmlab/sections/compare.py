@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def section(run: Path) -> Section:
         return Section("13", question("13"), missing=words.both("compare_no_record"))
     every, references = gathered(run, chosen)
     made = Section("13", question("13"), findings=judge(every, references), how=words.both("how_13"))
+    made.absent = {name: words.both("compare_alone") for name in ("differences", "machines")}
     if len(every) > 1:
         _add(made, every, references, str(results.birth(run).get("started") or ""))
     return made
@@ -30,7 +32,7 @@ def section(run: Path) -> Section:
 
 def gathered(run: Path, chosen: list[dict[str, Any]]) -> tuple[list[Side], set[str]]:
     """Return (this run, those that were named, the references that share a question with it; labels of those)."""
-    own = sides.of_folder(run, run.name)
+    own = sides.own(run)
     asked = {one.question for one in own.items}
     beside = [one for one in reference.every(but=run.name) if asked & {item.question for item in one.items}]
     # This program's own references speak before those that others reported.
@@ -49,7 +51,9 @@ def judge(every: list[Side], references: set[str]) -> list[Finding]:
             found += compare.compared(alike.matches(a, b))
     if beside:
         who = ", ".join(one.label for one in beside)
-        found.append(finding("REFERENCES_SHOWN", numbers={"references": len(beside)}, count=len(beside), who=who))
+        variant = None if any(one["code"].startswith("RATIO") for one in found) else "no_ratio"
+        found.append(finding("REFERENCES_SHOWN", numbers={"references": len(beside)}, variant=variant, who=who))
+    found += compare.claims(beside)
     if len(every) == 1:
         found.append(finding("NO_OTHER_RUN"))
     return findings.worst_first(found)
@@ -99,7 +103,7 @@ def draw_bars(bars: pd.DataFrame, foot: str) -> Any:
     """Draw one bar a device, in groups of equal settings, each under its heading; reported numbers grey and hatched."""
     groups = [group for _, group in bars.groupby("place")]
     lines = len(bars) + GROUP_SHARE * len(groups)
-    figure, ax = plots.canvas(0.75 + 0.27 * lines)
+    figure, ax = plots.canvas(0.75 + (0.44 if plots.is_narrow() else 0.27) * lines)
     with plots.style():
         y, top = 0.0, max(bars["value"].max(), bars["high"].astype(float).fillna(0).max())
         places, names = [], []
@@ -109,19 +113,24 @@ def draw_bars(bars: pd.DataFrame, foot: str) -> Any:
             for row in records(group):
                 _bar(ax, row, y, top)
                 places.append(y)
-                names.append(
-                    f"{row['device']}\n{row['dtype']}" if plots.is_narrow() else f"{row['device']}, {row['dtype']}"
-                )
+                names.append(name(row))
                 y += 1
             y += GROUP_SHARE - 1
         ax.set_yticks(places, names)
         ax.tick_params(axis="y", length=0, labelcolor=plots.INK, labelsize=8 if plots.is_narrow() else 9)
         ax.set_ylim(y - 0.4, -0.6)
-        ax.set_xlim(0, top * 1.35)
+        ax.set_xlim(0, top * (1.9 if plots.is_narrow() else 1.55))
         ax.set_xlabel(unit(str(bars["metric"].iloc[0])))
         ax.grid(axis="x")
     plots.footer(figure, foot)
     return figure
+
+
+def name(row: dict[str, Any]) -> str:
+    """Return a bar's name: device and dtype, on a phone in short lines."""
+    if not plots.is_narrow():
+        return f"{row['device']}, {row['dtype']}"
+    return "\n".join([*textwrap.wrap(row["device"], 16), row["dtype"]])
 
 
 def _bar(ax: Any, row: dict[str, Any], y: float, top: float) -> None:
@@ -134,6 +143,7 @@ def _bar(ax: Any, row: dict[str, Any], y: float, top: float) -> None:
     if low is not None and high is not None and low == low and high == high:
         ax.plot([low, high], [y, y], color=plots.INK, linewidth=1.1, solid_capstyle="butt")
         end = max(end, float(high))
-    share = f" ({row['roof_pct']:.0f}% of its roof)" if row["roof_pct"] == row["roof_pct"] and row["roof_pct"] else ""
+    known = row["roof_pct"] == row["roof_pct"] and row["roof_pct"]
+    share = f" ({compare.percent(row['roof_pct'])}%{'' if plots.is_narrow() else ' of its roof'})" if known else ""
     said = words.number(float(row["value"])) + share + (", reported" if row["reported"] else "")
     ax.text(end + top * 0.012, y, said, va="center", color=role.text, fontsize=9)

@@ -8,7 +8,18 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import experiment_judges, experiments, plots, remedies, results, words
+from rocmlab import (
+    experiment_judges,
+    experiments,
+    ledger,
+    ledger_judges,
+    ledger_tables,
+    plots,
+    remedies,
+    results,
+    words,
+    yardstick_judges,
+)
 from rocmlab.findings import Finding
 from rocmlab.sections import Figure, Section, Table, Text, question
 from rocmlab.sections.prefill_decode import footer
@@ -22,15 +33,25 @@ SHORT = {"fused_rmsnorm": "fused RMSNorm", "merged_linears": "merged QKV, gate/u
 def section(run: Path) -> Section:
     """Return predictions beside observations, the ranking of remedies, both figures and the findings of notebook 11."""
     rows, foretold = results.rows(run, "experiments"), results.rows(run, "predictions")
-    if not rows and not foretold:
+    account, engines = ledger.of_run(run), results.rows(run, "yardstick")
+    if not rows and not foretold and not account:
         return Section("11", question("11"), missing=words.both("reason_no_records", notebook="11"))
     found = experiment_judges.judge(rows, foretold)
-    made = Section("11", question("11"), findings=found, how=words.both("how_11"))
+    made = Section("11", question("11"), findings=[*ledger_judges.judge(account), *found], how=words.both("how_11"))
+    made.findings += yardstick_judges.judge(engines, results.rows(run, "lengths")) if engines else []
     head: dict[str, Any] = next((row for row in rows or foretold if row.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
     made.answers = _answers(found)
-    made.tables = [Table("experiments_foretold", words.both("experiments_foretold"), foretold_table(foretold),
-                         labels=LABELS)]  # fmt: skip
+    shown = ("ledger_quantities", "ledger_checks")
+    made.tables = [one for one in ledger_tables.tables(account) if one.name in shown] if account else []
+    if foretold:
+        foreseen = words.both("experiments_foretold")
+        made.tables.append(Table("experiments_foretold", foreseen, foretold_table(foretold), labels=LABELS))
+    if any(row.get("status") == "OK" for row in engines):
+        frame = yardstick_judges.table(engines)
+        made.tables.append(Table("yardstick", words.both("yardstick_table"), frame, labels=yardstick_judges.LABELS))
+    elif engines:
+        made.absent["yardstick"] = dict.fromkeys(words.LANGUAGES, str(engines[-1].get("reason") or ""))
     lines = experiments.score(rows, foretold)
     ranked = remedies.rank(rows)
     if rows:
@@ -197,7 +218,7 @@ def bars(ranked: list[dict[str, Any]]) -> pd.DataFrame:
     """Return two bars a remedy: with it, and the same loop as it is, measured beside it."""
     found = []
     for one in ranked[:SHOWN]:
-        for arm, key in (("changed", "decode_tok_s"), ("as it is", "usual_tok_s")):
+        for arm, key in (("changed", "decode_tok_s"), ("as-is", "usual_tok_s")):
             found.append({"remedy": _name(one["name"]), "arm": arm, "decode_tok_s": one[key]})
     return pd.DataFrame(found)
 

@@ -42,10 +42,6 @@ def section(run: Path) -> Section:
     made = Section("06", question("06"), findings=worst_first(found), how=words.both("how_06"))
     head = next((row for row in rows if row.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
-    if gemms:
-        made.tables.append(Table("gemm_rates", words.both("gemm_rates"), gemm_table(gemms, peaks), labels=LABELS))
-    if launches:
-        made.tables.append(Table("launch_costs", words.both("launch_costs"), launch_table(launches), labels=LABELS))
     for phase in (DECODE, PREFILL):
         _add_phase(made, rows, phase, roof, gemms, footer(run, rows, batch=None))
     if single:
@@ -53,6 +49,10 @@ def section(run: Path) -> Section:
         made.tables.append(Table("one_row", words.both("one_row"), frame, labels=LABELS))
     elif head.get("device") not in (None, "cpu"):
         made.absent["one_row"] = words.both("one_row_absent")
+    if gemms:
+        made.tables.append(Table("gemm_rates", words.both("gemm_rates"), gemm_table(gemms, peaks), labels=LABELS))
+    if launches:
+        made.tables.append(Table("launch_costs", words.both("launch_costs"), launch_table(launches), labels=LABELS))
     return made
 
 

@@ -180,8 +180,11 @@ def spill(found: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def in_cache(found: list[dict[str, Any]], working_set: float, roof: Ceiling | None) -> bool:
-    """Tell whether a cache may serve a working set: the largest measured size not above it is 10% over the ceiling."""
-    if roof is None:
+    """Tell whether a cache may serve a working set: the largest measured size not above it is 10% over the ceiling.
+
+    What is as large as the sizes that the ceiling itself is taken from lies past the caches as they do.
+    """
+    if roof is None or working_set >= PAST_CACHE:
         return working_set < PAST_CACHE
     below = [r for r in found if r.get("way") in ("copy", "read") and r["bytes"] <= working_set and rate(r)]
     if not below:

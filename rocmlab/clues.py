@@ -22,7 +22,6 @@ TABLES = (
     "clock", "profiler", "library_runs", "shapes", "gemm_rate", "launch_cost", "attention", "experiments",
     "predictions", "step", "yardstick", "one_row",
 )  # fmt: skip
-LONGER = 1.25  # times the step: device time beyond this was taken on another, disturbed machine state
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,7 @@ class Clues:
 
     @property
     def regime(self) -> str:
-        """What binds, as the ledger says; undecided where its device time cannot be inside its step."""
-        step, device = self.step, self.device_ms
-        if step and device and device.low > LONGER * step.high:
-            return "undecided"
+        """What binds, as the ledger says."""
         return str((self.account or {}).get("regime") or "undecided")
 
     def quantity(self, name: str) -> Span | None:

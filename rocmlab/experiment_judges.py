@@ -61,10 +61,13 @@ def judge_remedies(rows: list[dict[str, Any]]) -> list[Finding]:
         if ranked:
             found.append(finding("REMEDIES_NOT_MEASURED", numbers={"remedies_tried": len(ranked)}))
         return found
-    top = next((one for one in measured if one["sound"] is not False), measured[0])
-    numbers = {"best_gain_ratio": top["gain_ratio"], "remedies_measured": len(measured)}
+    right = [one for one in measured if one["sound"] is not False]
+    if not right:
+        return found
+    top = right[0]
+    numbers = {"best_gain_ratio": top["gain_ratio"], "remedies_measured": len(right)}
     code = "NO_REMEDY_HELPS"
-    if not top["enough"] or (top["gain_ratio"] >= remedies.HELPS and top["sound"] is not False):
+    if not top["enough"] or top["gain_ratio"] >= remedies.HELPS:
         code = "REMEDIES_UNDECIDED"
     return [finding(code, numbers=numbers, what=label(top["name"])), *found]
 

@@ -121,10 +121,12 @@ def _status(outcome: Outcome) -> str:
 def gather(run: Run) -> dict[str, Any]:
     """Return what predictions may use from earlier measurements: the ledger, and the records of 04, 06 and 09."""
     path = run.path
-    found = {table: results.rows(path, table) for table in ("shapes", "attention", "gemm_rate")}
+    found = {table: results.rows(path, table) for table in ("shapes", "attention", "gemm_rate", "one_row")}
     best = ceiling.bandwidth(results.rows(path, "ceiling"))
+    account = ledger.of_run(path)
+    alone = account is None or (account["subject"].get("batch") or 1) == 1  # the experiments change a step of one text
     return {
-        "ledger": ledger.of_run(path),
+        "ledger": account if alone else None,
         "ceiling_gb_s": best.gb_s if best else None,
         "first_visit": first_visit(results.rows(path, "lengths")),
         "visit_charge_ms": visit_charge(found["attention"]),
@@ -161,7 +163,7 @@ def evidence_of(facts: dict[str, Any], evidence: dict[str, Any]) -> step_costs.K
     if found is None or "error" in facts:
         return None
     mine = {}
-    for table in ("shapes", "attention", "gemm_rate"):
+    for table in ("shapes", "attention", "gemm_rate", "one_row"):
         rows = [row for row in evidence.get(table) or [] if row.get("device") in (None, facts["device"])]
         mine[table] = [row for row in rows if row.get("dtype") in (None, facts["dtype"])]
     return step_costs.Known(

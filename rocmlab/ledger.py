@@ -113,7 +113,7 @@ def of_run(run: Path | str) -> dict[str, Any] | None:
         trace=_trace(path, head),
         launch_cost=results.rows(path, "launch_cost"),
         ceiling_gb_s=limit.gb_s,
-        bytes_a_token=curves.bytes_a_token(head, head.get("context") or 0),
+        bytes_a_token=curves.bytes_a_token(head, head.get("context") or 0, head.get("batch") or 1),
         batches=_batches(path, head),
     )
 
@@ -125,13 +125,14 @@ def _alike(row: dict[str, Any], head: dict[str, Any]) -> bool:
 
 
 def _shape_sum(path: Path, head: dict[str, Any]) -> dict[str, Any] | None:
-    rows = [row for row in results.rows(path, "shapes") if _alike(row, head)]
+    rows = [row for row in results.rows(path, "shapes") if _alike(row, head) and head.get("batch", 1) == 1]
     return importlib.import_module("rocmlab.shapes").step_sum(rows, phase="decode") if rows else None
 
 
 def _trace(path: Path, head: dict[str, Any]) -> dict[str, Any] | None:
     """Return busy time and kernels of the decode steps that notebook 07 traced."""
     rows = [row for row in results.rows(path, "profiler") if row.get("what") == "trace" and _alike(row, head)]
+    rows = rows if head.get("batch", 1) == 1 else []  # 06 and 07 look at one text
     steps = [one for row in rows[-1:] for one in (row.get("metrics") or {}).get("steps") or []]
     steps = [one for one in steps if one.get("kind") == "token" and one.get("linked_busy_us")]
     if not steps:
@@ -144,7 +145,7 @@ def _batches(path: Path, head: dict[str, Any]) -> list[tuple[int, float]]:
     """Return (batch, ms a step) of notebook 05 at the context that is nearest to the step's."""
     from rocmlab import sweep
 
-    rows = [row for row in results.rows(path, "batches") if _alike(row, head)]
+    rows = [row for row in results.rows(path, "batches") if _alike(row, head) and head.get("batch", 1) == 1]
     contexts = {one["context"] for one in sweep.items(rows)}
     if not contexts:
         return []

@@ -19,6 +19,7 @@ TWIN_SHARE = 0.5  # beyond, a fixed cost of every kernel on the device would loo
 AGREE = 1.2  # device times, corrected, over one another
 E1_AGREES = 1.25  # enqueue of one step over the twin, either way
 RESIDUAL_PCT = 10.0
+LONGER = 1.25  # times the step: device time beyond this was taken while something else disturbed the machine
 KINDS = ("D_graph", "D_queue", "D_busy")  # three different quantities; the sum of operators is an upper bound
 Check = dict[str, Any]
 
@@ -32,6 +33,8 @@ def regime(found: dict[str, Quantity], facts: dict[str, Any]) -> str:
     if not known(step) or not known(device):
         return "undecided"
     shares = share_ends(facts["used"], found, facts)
+    if min(shares) > LONGER:
+        return "undecided"
     if facts["cpu"]:
         return _one(_cpu_rule(share_ends("H", found, facts), shares)) if known(host) else "undecided"
     upper = facts["used"] == "D_ops" and facts["upper"]  # of an upper bound only smallness says something
@@ -135,6 +138,8 @@ def firm(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
         f"{name}_share_{end}": ends[at] for name, ends in shares.items() for at, end in ((0, "low"), (2, "high"))
     }
     spans = {name: f"{100 * ends[0]:.0f}-{100 * ends[2]:.0f}%" for name, ends in shares.items()}
+    if min(shares["device"]) > LONGER:
+        return check("firm", False, numbers, "longer", **spans)
     return check("firm", len(said) == 1, numbers, **spans)
 
 

@@ -16,8 +16,9 @@ SCHEMA = "rocmlab-one-row-1"
 ROUNDS = 10
 SQUARE = 768  # of the control: a product in cache that every core can share
 LARGEST = 512 << 20  # bytes of a weight; a larger head leaves no room for its copies
+HALVED = ("bfloat16", "float16")  # ways that read half the bytes of float32
 AS_IT_IS, CONTROL = "as_it_is", "many_rows"
-OTHER_WAYS = ("two_rows", "bfloat16", "transposed", "onednn")
+OTHER_WAYS = ("two_rows", "bfloat16", "float16", "transposed", "onednn")
 
 
 def measure(run: Run, head: dict[str, Any], model: Any, room: int) -> None:
@@ -38,7 +39,7 @@ def measure(run: Run, head: dict[str, Any], model: Any, room: int) -> None:
     samples = _in_turns(calls, list(dict.fromkeys(arms)))
     torch.set_num_threads(threads)
     for (way, count), each in samples.items():
-        moved = size if way not in (CONTROL, "bfloat16") else size // 2 if way == "bfloat16" else None
+        moved = None if way == CONTROL else size // 2 if way in HALVED else size
         marks = {"way": way, "threads": count, "all_threads": threads, "bytes": moved, "samples_ms": each}
         run.append("one_row", head | row | marks)
     for way, reason in failed.items():
@@ -70,11 +71,13 @@ def _ways(copies: list[Any]) -> tuple[dict[str, Callable[[], Any]], dict[str, st
         CONTROL: lambda: lambda _: square @ square,
         "two_rows": lambda: lambda weight: linear(x.expand(2, -1), weight),
         "bfloat16": lambda: lambda weight: linear(x.bfloat16(), weight),
+        "float16": lambda: lambda weight: linear(x.half(), weight),
         "transposed": lambda: lambda weight: x @ weight,
         "onednn": lambda: lambda weight: torch._C._nn.mkldnn_linear(x.to_mkldnn(), weight, None),
     }
     stored = {
         "bfloat16": lambda weight: weight.bfloat16(),
+        "float16": lambda weight: weight.half(),
         "transposed": lambda weight: weight.t().contiguous(),
         "onednn": lambda weight: weight.to_mkldnn(),
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from rocmlab import changes, words
 from rocmlab.changes import Change
-from rocmlab.step_costs import BYTES, Known, attention_ms, linear_ms, ms_a_byte, multiplying_ms
+from rocmlab.step_costs import BYTES, Known, attention_ms, linear_ms, ms_a_byte, multiplying_ms, one_row_times
 from rocmlab.step_lanes import Lanes
 
 FUSED_BETWEEN = 1  # kernels that a compiler leaves between two products, at best
@@ -106,8 +106,20 @@ def _width(change: Change, given: dict[str, Any], known: Known) -> Made:
     return after, "prediction_bytes", {"bytes_times": twin["weight_bytes"] / facts["weight_bytes"]}
 
 
+def _one_row(known: Known, way: str, threads: int | None = None) -> Made:
+    """Products of one row done another way, as notebook 06 timed the largest of them; None where it did not."""
+    now, products, times = known.lanes, linear_ms(known), one_row_times(known, way, threads)
+    if products is None or times is None:
+        return None
+    after = replace(now, moved=max(0.0, now.device + products * (times - 1)), kernels=0.0)
+    return after, "prediction_one_row", {"times": times, "products_ms": products}
+
+
 def _dtype(change: Change, given: dict[str, Any], known: Known) -> Made:
     now, facts = known.lanes, known.facts
+    timed = _one_row(known, given["dtype"])
+    if timed:
+        return timed
     times = BYTES[given["dtype"]] / BYTES[facts["dtype"]]
     more = facts["weight_bytes"] * (times - 1) * ms_a_byte(known)
     return replace(now, moved=now.moved + more), "prediction_bytes", {"bytes_times": times}
@@ -117,6 +129,9 @@ def _rows(change: Change, given: dict[str, Any], known: Known) -> Made:
     """More rows or a longer context: more cache to move, more to multiply, and nothing more for the host."""
     facts, now = known.facts, known.lanes
     rows, context = given.get("rows", 1), given.get("context", facts["context"])
+    timed = _one_row(known, "two_rows") if rows == 2 and context == facts["context"] else None
+    if timed:
+        return timed
     cache = facts["kv_bytes_a_position"] * CACHE_PASSES * (rows * context - facts["context"])
     more = cache * ms_a_byte(known, cache=True)
     numbers: dict[str, Any] = {"rows": rows, "context": context, "cache_mb": cache / 1e6}
@@ -185,13 +200,19 @@ def _device_delay(change: Change, given: dict[str, Any], known: Known) -> Made:
 
 
 def _threads(change: Change, given: dict[str, Any], known: Known) -> Made:
+    timed = _one_row(known, "as_it_is", given["threads"])
+    if timed:
+        return timed
     now, times = known.lanes, max(1.0, known.facts["threads"] / given["threads"])
     after = replace(now, moved=now.moved * times, kernels=now.kernels * times)
     return after, "prediction_threads", {"threads": known.facts["threads"], "threads_after": given["threads"]}
 
 
 def _second_row(change: Change, given: dict[str, Any], known: Known) -> Made:
-    """The products move to the path for matrices: as fast as the memory allows, at best."""
+    """The products move to the path for matrices: as 06 timed it, else as fast as the memory allows, at best."""
+    timed = _one_row(known, "two_rows")
+    if timed:
+        return timed
     now, products = known.lanes, linear_ms(known)
     if products is None or not known.ceiling_gb_s:
         return None
@@ -203,6 +224,11 @@ def _second_row(change: Change, given: dict[str, Any], known: Known) -> Made:
 
 def _same(why: str) -> Callable[..., Made]:
     return lambda change, given, known: (known.lanes, why, {})
+
+
+def _transposed(change: Change, given: dict[str, Any], known: Known) -> Made:
+    """The same bytes in another order: as 06 timed it, else no change."""
+    return _one_row(known, "transposed") or (known.lanes, "prediction_transposed", {})
 
 
 def _first_visit(change: Change, given: dict[str, Any], known: Known) -> Made:
@@ -269,5 +295,5 @@ _RULES: dict[str, Callable[..., Made]] = {
     "one_core": _same("prediction_one_core"),
     "threads": _threads, "first_visit": _first_visit, "patched": _counted, "static": _fixed, "lean": _fixed,
     "tunable": _tunable, "prompt_lookup": _lookup, "rows_padded": _second_row,
-    "weights_transposed": _same("prediction_transposed"),
+    "weights_transposed": _transposed,
 }  # fmt: skip

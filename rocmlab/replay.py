@@ -71,8 +71,8 @@ class Static:
     reset: Callable[[], None]
 
 
-def static(model: Any, device: str, context: int) -> Static:
-    """Prefill a static cache with the prompt that a rig has, and return the step behind it."""
+def static(model: Any, device: str, context: int, rows: int = 1) -> Static:
+    """Prefill a static cache with the prompts that a rig has, and return the step behind it."""
     import torch
     from transformers import StaticCache
 
@@ -80,11 +80,10 @@ def static(model: Any, device: str, context: int) -> Static:
     names = inspect.signature(model.forward).parameters
     cache = StaticCache(config=model.config, max_cache_len=room)
     past = {"cache" if "cache" in names else "past_key_values": cache, "use_cache": True}
-    prompt = decode.random_prompts(model.config.vocab_size, [context], seed=context)[0]
-    ids = torch.tensor([prompt], device=device)
-    rows = torch.arange(context, device=device)
-    seen = torch.arange(room, device=device)[None, :] <= rows[:, None]
-    first = _step(model, past, ids, rows[None], _mask(model, seen[None, None]))
+    ids = torch.tensor(decode.random_prompts(model.config.vocab_size, [context] * rows, seed=context), device=device)
+    places = torch.arange(context, device=device)
+    seen = torch.arange(room, device=device)[None, :] <= places[:, None]
+    first = _step(model, past, ids, places[None], _mask(model, seen[None, None]))
     token = first[:, -1].argmax(-1, keepdim=True)
     place = torch.full((1, 1), context, device=device)
     mask = _mask(model, torch.arange(room, device=device)[None, None, None, :] <= context)

@@ -16,21 +16,22 @@ from rocmlab import decode, timing
 
 @dataclass
 class Rig:
-    """A model after its prefill of `context` tokens: the state and the first token to come back to."""
+    """A model after its prefill of `context` tokens a row: the state and the first tokens to come back to."""
 
     model: Any
     device: str
     context: int
     state: decode.State
     first: Any
+    rows: int = 1
 
 
-def ready(model: Any, device: str, context: int) -> Rig:
-    """Prefill `context` random tokens; inside torch.inference_mode()."""
-    prompt = decode.random_prompts(model.config.vocab_size, [context], seed=context)[0]
-    logits, state = decode.prefill(model, *decode.padded([prompt], device))
+def ready(model: Any, device: str, context: int, rows: int = 1) -> Rig:
+    """Prefill `context` random tokens a row; inside torch.inference_mode()."""
+    prompts = decode.random_prompts(model.config.vocab_size, [context] * rows, seed=context)
+    logits, state = decode.prefill(model, *decode.padded(prompts, device))
     decode.choose(state, logits)
-    return Rig(model, device, context, state, state.token)
+    return Rig(model, device, context, state, state.token, rows)
 
 
 def back(rig: Rig, count: int) -> None:

@@ -22,6 +22,7 @@ class Known:
     shapes: list[dict[str, Any]] = field(default_factory=list)
     attention: list[dict[str, Any]] = field(default_factory=list)
     gemm_rate: list[dict[str, Any]] = field(default_factory=list)
+    one_row: list[dict[str, Any]] = field(default_factory=list)
     first_visit: tuple[float, float] | None = None
     visit_charge_ms: float | None = None
     ceiling_gb_s: float | None = None
@@ -42,6 +43,16 @@ def linear_ms(known: Known) -> float | None:
     if not rows:
         return None
     return known.lanes.scale * sum((one.get("count") or 1) * statistics.median(one["samples_ms"]) for one in rows)
+
+
+def one_row_times(known: Known, way: str, threads: int | None = None) -> float | None:
+    """Return how many times as long a product of one row takes another way (or with so many threads) as it does as it
+    is, where notebook 06 timed both; the CPU only."""
+    rows = [one for one in known.one_row if one.get("samples_ms")]
+    every = max((one.get("all_threads") or one.get("threads") or 1 for one in rows), default=1)
+    timed = {(one["way"], one.get("threads")): statistics.median(one["samples_ms"]) for one in rows}
+    usual, other = timed.get(("as_it_is", every)), timed.get((way, threads or every))
+    return other / usual if usual and other and known.lanes.serial else None
 
 
 def ms_a_byte(known: Known, cache: bool = False) -> float:

@@ -34,7 +34,7 @@ def queue(notes: Notes, whole: Rig, model: Any, samples: int = SAMPLES) -> None:
     depths = [layers, *sorted({max(1, layers // part) for part in DEPTHS} - {layers}, reverse=True)]
     for depth in depths:
         with twin.shallow(model, depth):
-            one = whole if depth == layers else rig.ready(model, device, whole.context)
+            one = whole if depth == layers else rig.ready(model, device, whole.context, whole.rows)
             once = statistics.median(rig.queued(one, 1)["enqueue_ms"] for _ in range(3))
             spin_ms = min(max(SPIN_LEAST_MS, SPIN_TIMES * once), prefilled.LONGEST_MS)
             read = []
@@ -80,7 +80,7 @@ def graphs(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int) -> None:
 
 
 def _captured(one: Rig, context: int) -> replay.Captured:
-    still = replay.static(one.model, one.device, context)
+    still = replay.static(one.model, one.device, context, one.rows)
     made = replay.capture(still.work, still.reset)
     for _ in range(2):
         replay.time_a_replay(made, one.device)

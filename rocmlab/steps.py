@@ -27,11 +27,12 @@ COPIES = ("aten::to", "aten::_to_copy", "aten::contiguous")  # they work only wh
 
 def study(
     run: Run, model: str, arm: dict[str, str], *, limit_s: float, context: int = CONTEXT, steps: int = 3,
-    blocks: int = BLOCKS,
+    blocks: int = BLOCKS, rows: int = 1,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Measure every quantity of a decode step in a child process; return how it ended, as a list of one row.
 
-    `context` tokens stand before the step, `steps` of them make a sample, `blocks` samples are taken of each quantity.
+    `context` tokens stand before the step of `rows` texts, `steps` of them make a sample, `blocks` samples are taken of
+    each quantity.
     """
     given: dict[str, Any] = {
         "run_dir": str(run.path),
@@ -40,7 +41,7 @@ def study(
         "model": model,
         "arm": arm,
     }
-    given |= {"context": context, "steps": steps, "blocks": blocks, "limit_s": limit_s / 2}
+    given |= {"context": context, "steps": steps, "blocks": blocks, "limit_s": limit_s / 2, "rows": rows}
     outcome = isolate.call("rocmlab.steps:measure", given, limit_s=limit_s)
     return [isolate.record(run, "step_ended", "one decode step", outcome)]
 
@@ -69,7 +70,7 @@ class Notes:
 
 def measure(
     run_dir: str, notebook: str, attempt: str, model: str, arm: dict[str, str], context: int, steps: int, blocks: int,
-    limit_s: float,
+    limit_s: float, rows: int = 1,
 ) -> None:  # fmt: skip
     """Measure the step, its twin, and the device's own time; rows are appended as they come."""
     import torch
@@ -77,12 +78,12 @@ def measure(
     began, device = time.perf_counter(), arm["device"]
     timing.use(device)
     run, loaded = Run(Path(run_dir), notebook, attempt), models.load(model, device, arm["dtype"])
-    head = lengths.header(loaded, arm, 0) | {"batch": 1, "context": context, "steps": steps, "core": timing.core()}
+    head = lengths.header(loaded, arm, 0) | {"batch": rows, "context": context, "steps": steps, "core": timing.core()}
     head["layers"] = loaded.model.config.num_hidden_layers
     notes = Notes(run, head)
     with torch.inference_mode():
-        rigs = {"T": rig.ready(loaded.model, device, context)}
-        small = notes.part("H", lambda: rig.ready(twin.make(loaded.model, device, arm["dtype"]), device, context))
+        rigs = {"T": rig.ready(loaded.model, device, context, rows)}
+        small = notes.part("H", lambda: rig.ready(twin.make(loaded.model, device, arm["dtype"]), device, context, rows))
         rigs |= {"H": small} if small else {}
         if device == "cpu":
             in_turns(notes, rigs, steps, blocks, began + limit_s)
@@ -100,7 +101,10 @@ def measure(
 
 
 def _on_cpu(model: Any, dtype: str, context: int) -> Rig:
-    """Return the twin on the CPU, in the subject's dtype: another one has other operators. Else in float32."""
+    """Return the twin on the CPU, in the subject's dtype: another one has other operators. Else in float32.
+
+    Of one text always: more of them are no more work for the host, but here they would be work for its arithmetic.
+    """
     try:
         return rig.ready(twin.make(model, "cpu", dtype), "cpu", context)
     except RuntimeError:

@@ -1,6 +1,7 @@
 """Experiments (11): predictions against known arithmetic, scores, judges that can turn, arms that do what they say."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -271,7 +272,7 @@ def test_a_fast_wrong_answer_is_no_remedy():
     found = experiment_judges.judge_remedies([wrong, broken, right])
     assert codes(found) == ["REMEDY_FOUND", "REMEDY_WRONG", "REMEDY_WRONG"]
     assert found[0]["words"]["what"]["en"] == changes.CATALOGUE["lean"].label["en"]
-    assert codes(experiment_judges.judge_remedies([wrong])) == ["NO_REMEDY_HELPS", "REMEDY_WRONG"]
+    assert codes(experiment_judges.judge_remedies([wrong])) == ["REMEDY_WRONG"]
 
 
 def test_remedies_are_ranked_by_gain_then_failures_then_what_cannot_exist():
@@ -450,6 +451,27 @@ def begun():
     experiment_trial.begin("random:tiny", CPU, "float32")
     yield
     experiment_trial._now.clear()
+
+
+def test_what_06_timed_another_way_predicts_it_better_than_the_bytes_do():
+    def way(name, ms, threads=2):
+        return {"way": name, "threads": threads, "all_threads": 2, "samples_ms": [ms]}
+
+    timed = [way("as_it_is", 10.0), way("as_it_is", 10.0, 1), way("two_rows", 20.0), way("float16", 3.0)]
+    usual = processor()
+    known = replace(usual, one_row=[*timed, way("transposed", 5.0)])
+    step, products = usual.lanes.step, 45.0 * usual.lanes.scale
+    for name, times in (
+        ("threads_1", 1),
+        ("batch_2", 2),
+        ("rows_padded", 2),
+        ("float16", 0.3),
+        ("weights_transposed", 0.5),
+    ):
+        assert ratio(name, known) == pytest.approx((step + products * (times - 1)) / step), name
+    assert ratio("bfloat16", known) == ratio("bfloat16", usual)  # not timed: by its bytes
+    assert ratio("threads_1", usual) > 2 and ratio("weights_transposed", usual) == 1
+    assert ratio("float32", replace(h200(), one_row=timed)) == ratio("float32", h200())  # a GPU has no such rows
 
 
 def test_a_delay_on_the_host_is_seen_whole_on_a_cpu(begun):

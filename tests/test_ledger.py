@@ -447,3 +447,12 @@ def test_a_trace_of_another_model_is_not_taken(tmp_path):
     metrics = {"steps": [{"kind": "token", "linked_busy_us": 9000.0, "kernels": 99}]}
     run.append("profiler", {"what": "trace", "model_hash": "b", "device": "cuda:0", "metrics": metrics})
     assert "D_busy" not in ledger.of_run(run.path)["quantities"]
+
+
+def test_device_time_that_cannot_be_inside_the_step_decides_nothing():
+    found = build(steprows.h200(D_graph=line("D_graph", 60.0), D_busy=None))
+    assert found["regime"] == "undecided" and found["binding"] is None
+    firm = next(one for one in found["checks"] if one["name"] == "firm")
+    assert firm["passed"] is False and "disturbed" in firm["said"]["en"]
+    assert build(steprows.h200())["regime"] == "host_bound"
+    assert build(steprows.device_bound())["regime"] == "device_bound"  # nearly as long as the step is no fault

@@ -204,6 +204,17 @@ def test_no_spin_is_longer_than_a_driver_allows(monkeypatch):
     assert device.now < 2
 
 
+def test_a_step_of_several_texts_is_the_same_step_for_each():
+    model = small()
+    with torch.inference_mode():
+        one, three = rig.ready(model, "cpu", 8, 3), replay.static(model, "cpu", 8, 3)
+        assert one.first.shape == (3, 1)
+        eager, still = decode.forward(model, one.state), three.work()
+        assert eager.shape[0] == 3 and torch.allclose(eager, still, atol=1e-5)
+        rig.back(one, 1)
+        assert rig.stamped(one, 2)["ms"] > 0
+
+
 def test_queue_and_graphs_write_their_rows(monkeypatch, tmp_path):
     Device(monkeypatch)
     stands_in = lambda work, reset=lambda: None: replay.Captured(graph(work), reset, work(), work)  # noqa: E731

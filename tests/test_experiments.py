@@ -470,7 +470,7 @@ def test_what_06_timed_another_way_predicts_it_better_than_the_bytes_do():
     ):
         assert ratio(name, known) == pytest.approx((step + products * (times - 1)) / step), name
     assert ratio("bfloat16", known) == ratio("bfloat16", usual)  # not timed: by its bytes
-    assert ratio("threads_1", usual) > 2 and ratio("weights_transposed", usual) == 1
+    assert ratio("threads_1", usual) > 1.8 and ratio("weights_transposed", usual) == 1
     assert ratio("float32", replace(h200(), one_row=timed)) == ratio("float32", h200())  # a GPU has no such rows
 
 

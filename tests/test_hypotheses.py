@@ -361,7 +361,6 @@ def test_the_answer_to_slow_follows_the_regime():
     assert answer(m.cpu_at_roof()) == "VERDICT_AT_ROOF"
     assert answer(changed(m.h200(), account={"regime": "undecided", "binding": None})) is None
     assert answer(without_ledger(m.h200())) is None
-    assert answer(m.clues(m.cpu_step(40.3, 8.1, 3.1, 289.6), {})) is None  # operators that take longer than the step
 
 
 def test_the_answer_names_its_parts_with_their_ms():

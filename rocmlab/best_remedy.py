@@ -24,6 +24,7 @@ def judge(clues: Clues) -> Finding | None:
     said_of = {lang: _costs(costs, lang) for lang in words.LANGUAGES}
     return finding(
         "BEST_REMEDY", numbers=numbers, remedy=experiment_judges.label(best["name"]), cost=said_of,
+        how=words.both(f"remedy_how_{best['name']}"),
         gain=words.number(best["gain_ratio"], "×"), before=words.number(best["usual_tok_s"], "tok/s"),
         after=words.number(best["decode_tok_s"], "tok/s"),
     )  # fmt: skip

@@ -97,11 +97,15 @@ def verdict(facts: Facts) -> tuple[str, str, str]:
     if not facts.found:
         return "NOTHING_MEASURED", "unknown", "verdict_none"
     code, status = findings.verdict(facts.found)
-    works = answers(facts).get("works")
+    given = answers(facts)
+    works = given.get("works")
     if works and works["status"] == "broken":
         return works["code"], "broken", "verdict_dead"
     if facts.subject.get("arch") == "cpu":
         return code, status, "verdict_cpu"
+    known = [given[question]["status"] for question in ("works", "slow") if question in given]
+    if status == "unknown" and len(known) == 2 and set(known) <= {"ok", "warn"}:
+        return code, status, f"verdict_{max(known)}"  # both questions are answered; what is open is of smaller weight
     return code, status, f"verdict_{status}"
 
 

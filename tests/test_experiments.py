@@ -265,6 +265,13 @@ def test_a_remedy_is_found_helps_not_or_is_undecided():
     assert experiment_judges.judge_remedies([]) == []
 
 
+def test_every_remedy_says_how_to_have_it():
+    from rocmlab import words
+
+    for name in (name for name, one in changes.CATALOGUE.items() if one.kind == changes.REMEDY):
+        assert all(words.both(f"remedy_how_{name}").values())
+
+
 def test_a_fast_wrong_answer_is_no_remedy():
     wrong = row("lean_graph", 0.1, **(SOUND | {"logits_error": 5.0}))
     broken = row("graph", 0.2, **(SOUND | {"logits_error": None}))

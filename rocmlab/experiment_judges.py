@@ -18,7 +18,7 @@ WIDER_FREE = 1.15  # a model twice as wide that takes no longer than this costs 
 WIDER_PAID = 1.5
 FOLLOWS, HIDDEN = 0.6, 0.25  # of an injected delay that shows in the step
 VISIT_COSTS = 1.3  # times the second visit
-ROW_SLOW = 0.8  # two rows in less than this of the time of one
+ROW_SLOW = 0.9  # another way over the same weights, in no more of the time than this
 
 
 def judge(rows: list[dict[str, Any]], foretold: list[dict[str, Any]]) -> list[Finding]:
@@ -191,8 +191,11 @@ def judge_visits(by_name: dict[str, dict[str, Any]]) -> list[Finding]:
 
 
 def judge_one_row(by_name: dict[str, dict[str, Any]]) -> list[Finding]:
-    """On a CPU: is torch's product of one row slow, so that two rows take less time than one?"""
-    cases = {name: _seen(by_name, name) for name in ("batch_2", "rows_padded")}
+    """On a CPU: is torch's product of one row slow, so that another way over the same weights takes less time?
+
+    That no way tried is faster does not make it fast: whether it reaches the memory's speed, notebook 06 tells.
+    """
+    cases = {name: _seen(by_name, name) for name in ("batch_2", "rows_padded", "weights_transposed")}
     known = {name: ratio for name, ratio in cases.items() if ratio is not None}
     if not known or by_name[next(iter(known))].get("device") != "cpu":
         return []

@@ -326,6 +326,8 @@ def test_the_slow_product_of_one_row_is_named_on_a_cpu_only():
     assert codes(experiment_judges.judge_one_row(slow)) == ["ONE_ROW_PRODUCT_SLOW"]
     assert codes(experiment_judges.judge_one_row(fine)) == ["ONE_ROW_PRODUCT_FINE"]
     assert experiment_judges.judge_one_row({"batch_2": row("batch_2", 0.6)}) == []
+    other = fine | {"weights_transposed": row("weights_transposed", 0.8, device=CPU)}
+    assert codes(experiment_judges.judge_one_row(other)) == ["ONE_ROW_PRODUCT_SLOW"]  # one way that is faster will do
 
 
 def test_crashes_and_limits_are_named():

@@ -190,6 +190,7 @@ def judge_costs(decode: list[dict[str, Any]], prefill: list[dict[str, Any]]) -> 
     said |= {"prefill_gap": _gap(filled[-1]) if filled else None, "fused": long["fused"] or short["fused"] or "-"}
     said |= {"extra_ops": _extra(known), "layers": long["layers"]}
     bound = "bound" if long["at_most"] else None
+    said |= {"short_share": _of_it(short["share_pct"]), "long_share": _of_it(long["share_pct"])}
     shares = [line for line in (*known, *filled) if line["share_pct"] is not None]
     if not shares or long["share_pct"] is None:
         return [finding("ATTENTION_GAP", numbers=given, variant=bound, **said)]
@@ -199,6 +200,13 @@ def judge_costs(decode: list[dict[str, Any]], prefill: list[dict[str, Any]]) -> 
     if given["most_share_low_pct"] >= LITTLE_PCT:
         return [finding("FUSED_SAVES", numbers=given, variant=bound, **said)]
     return [finding("FUSED_UNDECIDED", numbers=given, **said)]
+
+
+def _of_it(share_pct: float | None) -> dict[str, str]:
+    """Return "19% of it", or that the share is not known."""
+    if share_pct is None:
+        return words.both("attention_share_unknown")
+    return words.both("attention_share", pct=f"{share_pct:.{0 if share_pct >= 10 else 1}f}")
 
 
 def _gap(line: dict[str, Any]) -> str:

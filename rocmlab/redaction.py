@@ -7,9 +7,11 @@ first, to learn the names that stand in home paths and variables, and then takes
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 import struct
+from importlib import resources
 from typing import Any
 
 HIDDEN, TOKEN, MAC, SERIAL, MAIL = "<hidden>", "<token>", "<mac>", "<serial>", "<mail>"
@@ -70,6 +72,14 @@ SHORT = 2000  # characters of a text that is worth remembering
 PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 
 
+@functools.cache
+def vocabulary() -> frozenset[str]:
+    """Return the words, in small letters, that this package itself writes."""
+    tables = [one for one in resources.files("rocmlab").iterdir() if one.name.endswith(".yaml")]
+    texts = [one.read_text(encoding="utf-8") for one in tables if one.name != "archs.yaml"]  # names of cards are there
+    return frozenset(word.lower() for text in texts for word in re.findall(r"[A-Za-z][\w-]{2,}", text))
+
+
 def private(key: Any, value: Any) -> str | None:
     """Return what stands in place of a value whose key says that it is private; None for any other."""
     if not isinstance(value, str) or len(value) < 3:
@@ -115,8 +125,12 @@ class Redactor:
         self._known: dict[str, str] = {}  # a trace says the same a hundred thousand times
 
     def learn(self, text: str) -> None:
-        """Note the names that a text gives away in home paths and variables."""
-        for found in (*HOMES.findall(text), *NAMED.findall(text)):
+        """Note the names that a text gives away in home paths and variables.
+
+        After "host:" there may also stand a sentence, so a word of our own prose is no name there.
+        """
+        prose = vocabulary()
+        for found in (*HOMES.findall(text), *(one for one in NAMED.findall(text) if one.lower() not in prose)):
             name = found.strip("<>.- ")
             if len(name) > 2 and name.lower() not in NO_NAMES and not re.fullmatch(r"[\d.]+", name):
                 self.names.add(name)

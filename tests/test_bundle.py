@@ -345,3 +345,11 @@ def test_a_locked_zip(bundled, tmp_path, capsys):
 )  # fmt: skip
 def test_redaction_leaves_what_is_not_private(text):
     assert results.redact(text) == text
+
+
+def test_a_sentence_after_a_colon_is_no_name():
+    redactor = redaction.Redactor([])
+    redactor.learn("Hidden behind the host: the device. Named by its user: this machine")
+    redactor.learn('{"host": "kestrel-7", "x": 1} USERNAME=wilhelmine')
+    assert redactor.names == {"kestrel-7", "wilhelmine"}
+    assert redactor.text("the step of the kestrel-7 by wilhelmine") == "the step of the <name> by <name>"

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmlab import attention_inputs, attention_seen, clock, results, timing
+from rocmlab import attention_inputs, attention_seen, clock, patches, results, timing
 from rocmlab.attention import BACKENDS, DEFAULT, NO_CUDNN, SWITCH, TABLE
 from rocmlab.attention_inputs import Case, Inputs
 from rocmlab.results import Run
@@ -139,16 +139,11 @@ def _backends(device: str) -> list[str]:
 @contextlib.contextmanager
 def only(backend: str) -> Iterator[None]:
     """Allow one back end only; the default allows all, or all but cuDNN."""
-    import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     if backend == NO_CUDNN:
-        before = torch.backends.cuda.cudnn_sdp_enabled()
-        torch.backends.cuda.enable_cudnn_sdp(False)
-        try:
+        with patches.no_cudnn_attention():
             yield
-        finally:
-            torch.backends.cuda.enable_cudnn_sdp(before)
     elif backend == DEFAULT:
         yield
     else:
@@ -266,7 +261,7 @@ def _steady(arms: list[Arm], device: str, chosen: clock.Choice, samples: int) ->
             if arm.slow and block >= SLOW_SAMPLES:
                 continue
             with only(arm.row["backend"]):
-                taken = [_interval(arm.task, arm.repeats, device, chosen) / arm.calls]
+                taken = [clock.each(arm.task, arm.repeats, device, chosen.clock) / arm.calls]
                 if device != "cpu":
                     taken += [_queued(arm.queue, device) / arm.calls, clock.timed(arm.one, device)]
             for name, ms in zip(names, taken, strict=True):
@@ -274,21 +269,6 @@ def _steady(arms: list[Arm], device: str, chosen: clock.Choice, samples: int) ->
     if chosen.clock == clock.WALL:
         for arm in arms:
             arm.row["evidence_grade"] = "D"
-
-
-def _interval(task: Callable[[], Any], repeats: int, device: str, chosen: clock.Choice) -> float:
-    """Return the time of one task in ms: several between one start and one stop of the trusted clock."""
-    if device == "cpu" or chosen.clock == clock.WALL:
-        return clock.timed(lambda: [task() for _ in range(repeats)], device) / repeats
-    import torch
-
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(repeats):
-        task()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / repeats
 
 
 def _queued(task: Callable[[], Any], device: str) -> float:

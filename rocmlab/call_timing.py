@@ -84,26 +84,11 @@ def _by_graph(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any]
     warm = min(clock.warm(graph.replay, device, blocks=4, limit_s=0.3))
     replays = max(1, round(max(BLOCK_MS["gpu"], 2 * chosen.smallest_ms) / warm))
     count = int(max(FEWEST, min(SAMPLES, 1000 * BUDGET_S["gpu"] / (warm * replays))))
-    samples = [_block(graph.replay, replays, device, chosen.clock) / len(calls) for _ in range(count)]
+    samples = [clock.each(graph.replay, replays, device, chosen.clock) / len(calls) for _ in range(count)]
     del graph
     grade = "B" if chosen.clock == clock.EVENTS else "D"
     return {"samples_ms": samples, "calls": len(calls) * replays, "clock": chosen.clock, "grade": grade,
             "host_may_bind": False}  # fmt: skip
-
-
-def _block(task: Callable[[], Any], times: int, device: str, which: str) -> float:
-    """Return the time of one task in ms, from several between one start and one stop."""
-    if which == clock.WALL:
-        return clock.timed(lambda: [task() for _ in range(times)], device) / times
-    import torch
-
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(times):
-        task()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / times
 
 
 def _by_queue(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any]:
@@ -151,5 +136,5 @@ def _by_events(calls: Calls, device: str, chosen: clock.Choice) -> dict[str, Any
             call()
 
     clock.warm(once, device, blocks=4, limit_s=0.3)
-    samples = [_block(once, 1, device, chosen.clock) / len(calls) for _ in range(SAMPLES)]
+    samples = [clock.each(once, 1, device, chosen.clock) / len(calls) for _ in range(SAMPLES)]
     return {"samples_ms": samples, "calls": len(calls), "clock": clock.EVENTS, "grade": "B", "host_may_bind": True}

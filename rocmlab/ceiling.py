@@ -103,25 +103,10 @@ def one_size(device: str, size: int, chosen: clock.Choice) -> list[dict[str, Any
             samples[name] = [] if once < 1000 * SLOW_S else [once]
         for _ in range(SAMPLES if not any(samples.values()) else 2):
             for name, task in ways.items():
-                samples[name].append(_sample(task, passes[name], device, chosen.clock))
+                samples[name].append(clock.each(task, passes[name], device, chosen.clock))
     except RuntimeError as error:  # also out of memory: then the sizes end here, and the row says why
         return [{"way": way, "bytes": size, "samples_ms": [], "error": str(error)[:500]} for way in ("copy", "read")]
     return [{"way": way, "bytes": size, "passes": passes[way], "samples_ms": samples[way]} for way in ways]
-
-
-def _sample(task: Any, passes: int, device: str, which: str) -> float:
-    """Return the time of one pass in ms: several passes between one start and one stop."""
-    if which == clock.WALL:
-        return clock.timed(lambda: [task() for _ in range(passes)], device) / passes
-    import torch
-
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(passes):
-        task()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / passes
 
 
 # ---- pure

@@ -40,6 +40,21 @@ def timed(task: Callable[[], Any], device: str) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
+def each(task: Callable[[], Any], times: int, device: str, which: str) -> float:
+    """Return the time of one task in ms, from several between one start and one stop of the clock that is trusted."""
+    if device == "cpu" or which == WALL:
+        return timed(lambda: [task() for _ in range(times)], device) / times
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(times):
+        task()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / times
+
+
 def warm(task: Callable[[], Any], device: str, *, blocks: int = 8, limit_s: float = 5.0) -> list[float]:
     """Run a task until a block is no longer 5% faster than the best before it; return every block's time in ms."""
     times: list[float] = []

@@ -64,21 +64,6 @@ def sampled(call: Any, device: str, chosen: clock.Choice) -> dict[str, Any]:
     once = min(warm)
     calls = max(1, min(500, round(max(BLOCK_MS, 2 * chosen.smallest_ms) / once)))
     count = SAMPLES if once * calls < 1000 * CALL_MOST_S / 2 else FEWEST
-    samples = [block(call, calls, device, chosen.clock) for _ in range(count)]
+    samples = [clock.each(call, calls, device, chosen.clock) for _ in range(count)]
     spent = (sum(warm) + sum(samples) * calls) / 1000
     return {"samples_ms": samples, "calls": calls, "spent_s": spent}
-
-
-def block(call: Any, calls: int, device: str, which: str) -> float:
-    """Return the time of one call in ms from a block of them between one start and one stop."""
-    if which == clock.WALL:
-        return clock.timed(lambda: [call() for _ in range(calls)], device) / calls
-    import torch
-
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / calls

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmlab import decode, isolate, lengths, models, sensors, timing
+from rocmlab import decode, isolate, lengths, model_bytes, models, sensors, timing
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-batch-sweep-1"
@@ -189,7 +189,7 @@ def _too_large(loaded: models.Loaded, item: dict[str, Any], steps: int) -> dict[
     refuse, it would kill programs."""
     free = timing.load()["memory_free_bytes"]
     positions = item["batch"] * (item["context"] + steps)
-    need = COPIES * models.kv_bytes_a_position(loaded.model) * positions
+    need = COPIES * model_bytes.kv_bytes_a_position(loaded.model) * positions
     need += 4 * item["batch"] * loaded.model.config.vocab_size + 40 * positions * loaded.model.config.hidden_size
     if need <= CPU_FREE_SHARE * free:
         return None

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rocmlab import isolate, models, sensors, timing
+from rocmlab import isolate, model_bytes, models, sensors, timing
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-generation-1"
@@ -97,7 +98,7 @@ def measure(
     run, before = Run(Path(run_dir), notebook, attempt), timing.load(arms[-1]["device"])
     header = {"process": process, "stop_rule": STOP_RULE, "clock": CLOCK, "evidence_grade": "D", "load": before}
     loaded = {arm["arm"]: models.load(model, arm["device"], arm["dtype"]) for arm in arms}
-    ids = {name: models.prompt_ids(next(iter(loaded.values())), models.PROMPTS[name]) for name in prompts}
+    ids = {name: prompt_ids(next(iter(loaded.values())), PROMPTS[name]) for name in prompts}
     for arm in arms:
         _visit(run, header, arm, loaded[arm["arm"]], ids, new_tokens)
     # Neither the order of the arms nor the place in time may go with a prompt: both turn with the process.
@@ -204,8 +205,8 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
         "synchronized": True,
         "attention": getattr(loaded.model.config, "_attn_implementation", None),
         "threads": torch.get_num_threads(),
-        "weight_bytes": models.weight_bytes(loaded.model),
-        "kv_bytes_a_position": models.kv_bytes_a_position(loaded.model),
+        "weight_bytes": model_bytes.weight_bytes(loaded.model),
+        "kv_bytes_a_position": model_bytes.kv_bytes_a_position(loaded.model),
         "others_cpu_pct": others.pct,
         "cores": cores,
         "peak_device_bytes": torch.cuda.max_memory_allocated(device) if device != "cpu" else None,
@@ -259,7 +260,7 @@ def check_text(
     own = reference if arm["device"] == "cpu" and arm["dtype"] == "float32" else None
     subject = own or models.load(model, arm["device"], arm["dtype"])
     for prompt in prompts:
-        ids = models.prompt_ids(reference, models.PROMPTS[prompt])
+        ids = prompt_ids(reference, PROMPTS[prompt])
         expected = generation(reference, "cpu", ids, new_tokens)["token_ids"]
         written = expected if own else generation(subject, arm["device"], ids, new_tokens)["token_ids"]
         row = {

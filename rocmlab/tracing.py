@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rocmlab import isolate, lanes, models, profiler, results, timing, trace_judge
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.readers import traces
 from rocmlab.results import Run
 from rocmlab.timeline import Timeline
@@ -117,7 +118,7 @@ def measure(
     """
     run = Run(Path(run_dir), notebook, attempt)
     loaded = models.load(model, device, dtype)
-    ids = models.prompt_ids(loaded, models.PROMPTS[prompt])
+    ids = prompt_ids(loaded, PROMPTS[prompt])
     header: dict[str, Any] = {
         "model": loaded.name,
         "model_spec": loaded.spec,

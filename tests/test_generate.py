@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from rocmlab import generate, models, results, speedup
+from rocmlab.prompts import PROMPTS
 
 torch = pytest.importorskip("torch")
 
@@ -21,7 +22,7 @@ def tiny():
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     run = results.start("03", str(tmp_path_factory.mktemp("run")))
-    plan = {"prompts": list(models.PROMPTS)[:2], "repeats": 2, "new_tokens": 6, "side_repeats": 2, "side_new_tokens": 3}
+    plan = {"prompts": list(PROMPTS)[:2], "repeats": 2, "new_tokens": 6, "side_repeats": 2, "side_new_tokens": 3}
     side = [{"arm": "cpu_bfloat16", "device": "cpu", "dtype": "bfloat16"}]
     ended = generate.study(run, "random:tiny", [CPU, OTHER], side, processes=2, limit_s=120, **plan)
     return run, ended, results.rows(run.path, "generation")
@@ -75,7 +76,7 @@ def test_every_process_is_cold_once_visits_all_lengths_and_then_interleaves(stud
 def test_no_prompt_keeps_its_place_in_time(study):
     _, _, rows = study
     first = [next(r for r in rows if r["process"] == p and r["visit"] == "steady")["prompt_id"] for p in (0, 1)]
-    assert first == list(models.PROMPTS)[:2]
+    assert first == list(PROMPTS)[:2]
 
 
 def test_side_arms_run_in_the_first_process_only_and_beside_the_main_arms(study):
@@ -103,7 +104,7 @@ def test_equal_arms_give_equal_tokens_and_no_false_alarm(study):
 
 def test_a_process_that_cannot_load_its_model_is_a_row(tmp_path):
     run = results.start("03", str(tmp_path))
-    plan = {"prompts": list(models.PROMPTS)[:1], "repeats": 1, "new_tokens": 2}
+    plan = {"prompts": list(PROMPTS)[:1], "repeats": 1, "new_tokens": 2}
     ended = generate.study(run, "random:no-such-shape", [CPU], [], processes=1, limit_s=60, **plan)
     assert ended[0]["status"] == "ERROR"
     assert "not a known shape" in ended[0]["words"]

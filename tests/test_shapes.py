@@ -6,7 +6,18 @@ from collections import Counter
 
 import pytest
 
-from rocmlab import call_timing, clock, findings, model_operators, one_row, results, shape_judges, shapes, words
+from rocmlab import (
+    call_timing,
+    clock,
+    findings,
+    model_operators,
+    one_row,
+    random_weights,
+    results,
+    shape_judges,
+    shapes,
+    words,
+)
 from rocmlab.model_operators import DECODE, PREFILL
 from rocmlab.roof import Roof
 from rocmlab.sections import llm_shapes
@@ -25,12 +36,11 @@ QWEN = {
 
 @pytest.fixture(scope="module", params=[("tiny", "float32"), ("qwen", "float16"), ("qwen", "bfloat16")], ids="-".join)
 def model(request):
-    from rocmlab import models
 
     name, dtype = request.param
     patch = pytest.MonkeyPatch()
-    patch.setitem(models.PRESETS, "qwen", QWEN)
-    made = models.random_model(name, dtype, "cpu").eval()
+    patch.setitem(random_weights.PRESETS, "qwen", QWEN)
+    made = random_weights.random_model(name, dtype, "cpu").eval()
     patch.undo()
     return made
 

@@ -11,6 +11,7 @@ import pytest
 import tracemaker as make
 
 from rocmlab import findings, lanes, plots, results, rocprofv3, tables, trace_judge, tracing, words
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.readers import traces
 from rocmlab.sections import profiler
 
@@ -180,7 +181,7 @@ def test_decoding_by_hand_writes_the_same_tokens_as_generate():
     from rocmlab import generate, models
 
     loaded = models.load("random:tiny", "cpu", "float32")
-    ids = models.prompt_ids(loaded, models.PROMPTS["short_factual"])
+    ids = prompt_ids(loaded, PROMPTS["short_factual"])
     expected = generate.generation(loaded, "cpu", ids, 5)["token_ids"]
     written = []
 

@@ -13,7 +13,18 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from rocmlab import METHOD_VERSION, __version__, bugreport, findings, outline, plots, results, sections, tables, words
+from rocmlab import (
+    METHOD_VERSION,
+    __version__,
+    bugreport,
+    figures,
+    findings,
+    outline,
+    results,
+    sections,
+    tables,
+    words,
+)
 from rocmlab.display import show_figure, show_table, takeaway
 from rocmlab.findings import Finding
 from rocmlab.outline import Facts, answers, card, notices, provenance, reason, verdict, why_not
@@ -75,9 +86,9 @@ def _drawn(run: Path, notebook: str, figure: sections.Figure) -> Drawn:
     made = Drawn(f"{notebook}-{figure.name}")
     try:
         picture = figure.draw()
-        png, _ = plots.save(picture, run / "figures", made.stem)
-        with plots.narrow():
-            slim, *_ = plots.save(figure.draw(), run / "figures", f"{made.stem}-narrow", ("png",))
+        png, _ = figures.save(picture, run / "figures", made.stem)
+        with figures.narrow():
+            slim, *_ = figures.save(figure.draw(), run / "figures", f"{made.stem}-narrow", ("png",))
     except Exception as error:  # one chart that fails must not cost the reader the numbers
         made.error = f"{type(error).__name__}: {error}"
         return made

@@ -8,7 +8,7 @@ import page_case
 import pytest
 from bs4 import BeautifulSoup
 
-from rocmlab import findings, outline, plots, report, runner, sections, suspects, words
+from rocmlab import figures, findings, outline, report, runner, sections, suspects, words
 from rocmlab.sections import verdict
 
 FOLDERS = {
@@ -94,8 +94,8 @@ def test_every_machine_gets_a_section_in_both_languages(tmp_path, name):
             assert said["sentence"] and findings.UNKNOWN[lang] not in said["sentence"], said
     for figure in part.figures:
         figure.draw()
-        with plots.narrow():
-            assert figure.draw().get_size_inches()[0] == plots.NARROW_IN
+        with figures.narrow():
+            assert figure.draw().get_size_inches()[0] == figures.NARROW_IN
     assert part.lead == "waterfall" and not part.missing
 
 

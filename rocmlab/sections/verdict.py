@@ -11,10 +11,10 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from rocmlab import (
     best_remedy,
     everyday,
+    figures,
     hypotheses,
     ledger_judges,
     ledger_tables,
-    plots,
     results,
     suspects,
     suspects_baseline,
@@ -241,12 +241,12 @@ def roof_table(roofs: Roofs) -> pd.DataFrame:
 # ---- figures
 
 
-@plots.styled
+@figures.styled
 def draw_roofs(roofs: Roofs, foot: str) -> Any:
     """Draw each side on one scale of tok/s: what it writes, and the roof that its memory sets."""
-    figure, ax = plots.canvas(2.3)
+    figure, ax = figures.canvas(2.3)
     for y, (name, side) in enumerate((("GPU", roofs.gpu), ("CPU", roofs.cpu))):
-        role = plots.ROLES[name]
+        role = figures.ROLES[name]
         ax.plot([side.tok_s, side.roof_tok_s], [y, y], color=role.colour, linewidth=2, alpha=0.35)
         ax.plot([side.tok_s], [y], role.marker, color=role.colour, markersize=8)
         ax.plot([side.roof_tok_s] * 2, [y - 0.22, y + 0.22], color=role.text, linewidth=2)
@@ -260,10 +260,10 @@ def draw_roofs(roofs: Roofs, foot: str) -> Any:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_ylim(1.62, -0.62)
     ax.set_yticks([0, 1], [f"GPU,\n{roofs.gpu.dtype}", f"CPU,\n{roofs.cpu.dtype}"])
-    ax.tick_params(axis="y", length=0, labelcolor=plots.INK)
+    ax.tick_params(axis="y", length=0, labelcolor=figures.INK)
     ax.grid(axis="x")
     ax.set_xlabel("decode [tok/s], logarithmic")
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -292,7 +292,7 @@ def footer(run: Path, clues: Clues) -> str:
         notice = f"CPU run, {asked} was asked for and is not here"
     card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
     n = ((clues.account or {}).get("quantities") or {}).get("T", {}).get("n")
-    return plots.footer_text(
+    return figures.footer_text(
         card=str(card), model=str(mine.get("model_spec") or ""), dtype=clues.dtype, batch=mine.get("batch"), n=n,
         date=str(birth.get("started") or ""), notice=notice,
     )  # fmt: skip

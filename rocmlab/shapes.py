@@ -29,7 +29,7 @@ from rocmlab import (
     timing,
     tolerance,
 )
-from rocmlab.model_operators import DECODE, PREFILL, Operator
+from rocmlab.model_shape import DECODE, PREFILL, Operator
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-shapes-1"

@@ -22,7 +22,7 @@ from rocmlab import (
     words,
 )
 from rocmlab.findings import worst_first
-from rocmlab.model_operators import DECODE, PREFILL
+from rocmlab.model_shape import DECODE, PREFILL
 from rocmlab.roof import Roof
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 from rocmlab.sections.prefill_decode import footer, roof_of

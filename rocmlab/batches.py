@@ -43,7 +43,7 @@ def study(
     ended: list[dict[str, Any]] = []
     left, deadline = list(plan), time.monotonic() + limit_s
     while left and deadline - time.monotonic() > 1:
-        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": len(ended)}
+        given = run.where() | {"process": len(ended)}
         given |= {"model": model, "arm": arm, "plan": left, "steps": steps, "passes": passes, "facts": facts}
         outcome = isolate.call("rocmlab.batches:measure", given, limit_s=deadline - time.monotonic())
         ended.append(isolate.record(run, "batches_ended", f"batches, process {len(ended)}", outcome))

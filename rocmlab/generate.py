@@ -45,7 +45,7 @@ def study(
     """
     rows = []
     for process in range(processes):
-        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": process}
+        given = run.where() | {"process": process}
         given |= {"model": model, "arms": main, "side_arms": side if process == 0 else [], **plan}
         outcome = isolate.call("rocmlab.generate:measure", given, limit_s=limit_s)
         rows.append(ended(run, f"generation {process}", outcome))

@@ -27,7 +27,7 @@ def study(
     rows = []
     for process in range(1 + more_processes):
         chosen = sorted(lengths) if process == 0 else [min(lengths)]
-        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": process}
+        given = run.where() | {"process": process}
         given |= {"model": model, "arm": arm, "lengths": chosen, **plan}
         outcome = isolate.call("rocmlab.lengths:measure", given, limit_s=limit_s)
         rows.append(isolate.record(run, "lengths_ended", f"lengths, process {process}", outcome))

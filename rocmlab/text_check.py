@@ -22,7 +22,7 @@ def study(
     """Run `check` in a process of its own; [] when there is no model with real weights to write text with."""
     if model is None:
         return []
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model, "arm": arm}
+    given = run.where() | {"model": model, "arm": arm}
     outcome = isolate.call(
         "rocmlab.text_check:check", given | {"prompts": prompts, "new_tokens": new_tokens}, limit_s=limit_s
     )

@@ -89,7 +89,7 @@ def profile(device: str) -> Any:
 
 def study(run: Run, model: str, device: str, dtype: str, *, limit_s: float, **plan: Any) -> dict[str, Any]:
     """Run `measure` in a process of its own; record and return how it ended. `plan`: prompt, steps, repeats."""
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model}
+    given = run.where() | {"model": model}
     outcome = isolate.call(
         "rocmlab.tracing:measure", given | {"device": device, "dtype": dtype} | plan, limit_s=limit_s
     )

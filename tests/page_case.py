@@ -6,8 +6,10 @@ import types
 from pathlib import Path
 
 import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
 
-from rocmlab import figures, findings, plots, results, sections
+from rocmlab import figures, findings, plots, report, results, sections
 from rocmlab.sections import Figure, Section, Table
 
 RUN = Path(__file__).parent / "data" / "run"
@@ -153,3 +155,17 @@ def copy(folder: Path) -> Path:
 def change_birth(run: Path, **changes) -> None:
     """Change parts of run.json."""
     results.write_json(run / "run.json", {**results.birth(run), **changes})
+
+
+def built(folder: Path) -> Path:
+    """Return a copy of the made-up run with its pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        provide(patch, n03=generation)
+        run = copy(folder)
+        report.build(run)
+    return run
+
+
+def soup(path: Path) -> BeautifulSoup:
+    """Return a page to look into."""
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import page_case
 import pytest
-from bs4 import BeautifulSoup
+from page_case import soup
 
 from rocmlab import findings, outline, report, results, sections, words
 
 # An address in the text (an install command) asks for nothing; in an attribute or a style sheet it would.
 OUTSIDE = re.compile(r"=\s*[\"']?https?:|[\"'(]//|@import|url\(|<script|javascript:|<iframe", re.IGNORECASE)
-
-
-def soup(path: Path) -> BeautifulSoup:
-    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import re
 import machines as m
 import page_case
 import pytest
-from bs4 import BeautifulSoup
+from page_case import soup
 
 from rocmlab import figures, findings, outline, report, runner, sections, suspects, words
 from rocmlab.sections import verdict
@@ -30,10 +30,6 @@ def built(tmp_path_factory):
     run = folder(tmp_path_factory.mktemp("verdict"), "h200")
     report.build(run)
     return run
-
-
-def soup(path):
-    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
 # ---- the page

@@ -2,16 +2,13 @@
 
 import pytest
 import sweeps
+from spoken import codes
 
 from rocmlab import ceiling, clock, findings, results, roof
 
 torch = pytest.importorskip("torch")
 
 CARD = {256: (900.0, 950.0), 512: (220.0, 240.0), 1024: (225.0, 245.0), 2048: (224.0, 246.0)}
-
-
-def codes(found):
-    return [one["code"] for one in found]
 
 
 def test_the_ceiling_is_the_better_of_both_past_the_caches():

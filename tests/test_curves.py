@@ -1,31 +1,19 @@
 """Tables, fits and judges of notebooks 04 and 05, from records whose right reading is known; sections and readers."""
 
-import json
 import random
 from pathlib import Path
 
 import cases
 import pytest
 import sweeps
+from cases import answer
+from spoken import codes, only, said
 
-from rocmlab import batch_judges, curve_judges, curves, findings, readers, results, roof, sweep, words
+from rocmlab import batch_judges, curve_judges, curves, findings, results, roof, sweep, words
 from rocmlab.sections import batch_sweep, prefill_decode
 
 MEASURED = roof.Roof(500.0, "measured")
 NONE = roof.Roof(None, "none", {"en": "nothing was measured", "zh": "没有测量"})
-
-
-def codes(found):
-    return [one["code"] for one in found]
-
-
-def only(found, code):
-    return next(one for one in found if one["code"] == code)
-
-
-def said(found):
-    spoken = findings.say(found)
-    return f"{spoken['sentence']} {spoken['advice']}"
 
 
 # ---- tables of lengths
@@ -447,12 +435,6 @@ def test_odd_sweeps_are_undecided_and_never_raise(record):
 
 
 # ---- files
-
-
-def answer(tmp_path, content, name="record.json"):
-    path = tmp_path / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return readers.answer(path)
 
 
 SWEEP = {"schema": "rocmlab-batch-sweep-1", "model": "M", "dtype": "float16", "weight_bytes": 2_000_000_000}

@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from spoken import codes
 
 from rocmlab import (
     changes,
@@ -225,10 +226,6 @@ def test_what_was_not_measured_or_not_predicted_is_not_scored():
 
 
 # ---- judges
-
-
-def codes(found):
-    return [one["code"] for one in found]
 
 
 def variant(found):

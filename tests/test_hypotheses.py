@@ -330,10 +330,6 @@ def test_without_one_of_its_four_parts_there_is_no_two_sided_roofline():
 # ---- the answers
 
 
-def codes(found):
-    return [one["code"] for one in found]
-
-
 def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():
     found = best_remedy.judge(m.h200())
     assert found["code"] == "BEST_REMEDY" and found["numbers"]["remedy_gain_ratio"] == pytest.approx(10.0, rel=0.01)

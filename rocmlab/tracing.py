@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rocmlab import isolate, lanes, models, profiler, results, timing, trace_judge
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.readers import traces
 from rocmlab.results import Run
 from rocmlab.timeline import Timeline
@@ -91,7 +92,7 @@ def profile(device: str) -> Any:
 
 def study(run: Run, model: str, device: str, dtype: str, *, limit_s: float, **plan: Any) -> dict[str, Any]:
     """Run `measure` in a process of its own; record and return how it ended. `plan`: prompt, steps, repeats."""
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model}
+    given = run.where() | {"model": model}
     outcome = isolate.call(
         "rocmlab.tracing:measure", given | {"device": device, "dtype": dtype} | plan, limit_s=limit_s
     )
@@ -120,7 +121,7 @@ def measure(
     """
     run = Run(Path(run_dir), notebook, attempt)
     loaded = models.load(model, device, dtype)
-    ids = models.prompt_ids(loaded, models.PROMPTS[prompt])
+    ids = prompt_ids(loaded, PROMPTS[prompt])
     header: dict[str, Any] = {
         "model": loaded.name,
         "model_spec": loaded.spec,

@@ -15,7 +15,7 @@ from rocmlab import (
     isolate,
     libraries,
     logbook,
-    models,
+    random_weights,
     results,
     workload,
 )
@@ -53,7 +53,7 @@ def whole(steps=1, n=1, **more):
 
 
 def test_qwen3_needs_197_products_a_token():
-    needed = gemms.required(models.PRESETS["qwen3-0.6b"])
+    needed = gemms.required(random_weights.PRESETS["qwen3-0.6b"])
     assert gemms.total(needed) == 197
     assert {(one.name, one.m, one.k, one.count) for one in needed} >= {
         ("q_proj", 2048, 1024, 28), ("k_proj", 1024, 1024, 28), ("o_proj", 1024, 2048, 28),
@@ -65,7 +65,7 @@ def test_qwen3_needs_197_products_a_token():
 def test_the_config_s_count_agrees_with_the_model_s_own_modules(preset):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    values = {k: v for k, v in models.PRESETS[preset].items() if k != "rope_theta"}
+    values = {k: v for k, v in random_weights.PRESETS[preset].items() if k != "rope_theta"}
     config = transformers.AutoConfig.for_model(**values)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import tracemaker as make
 
-from rocmlab import findings, lanes, plots, results, rocprofv3, tables, trace_judge, tracing, words
+from rocmlab import figures, findings, lanes, results, rocprofv3, tables, trace_judge, tracing, words
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.readers import traces
 from rocmlab.sections import profiler
 
@@ -109,9 +110,9 @@ def test_figures_are_drawn_wide_and_narrow_with_words_for_both_languages(tmp_pat
     assert [figure.name for figure in made.figures] == ["step", "idle"]
     for figure in made.figures:
         assert figure.alt["en"] and figure.alt["zh"]
-        plots.save(figure.draw(), tmp_path, figure.name)
-        with plots.narrow():
-            plots.save(figure.draw(), tmp_path, f"{figure.name}-narrow")
+        figures.save(figure.draw(), tmp_path, figure.name)
+        with figures.narrow():
+            figures.save(figure.draw(), tmp_path, f"{figure.name}-narrow")
     assert len(list(tmp_path.glob("*.png"))) == 4
 
 
@@ -180,7 +181,7 @@ def test_decoding_by_hand_writes_the_same_tokens_as_generate():
     from rocmlab import generate, models
 
     loaded = models.load("random:tiny", "cpu", "float32")
-    ids = models.prompt_ids(loaded, models.PROMPTS["short_factual"])
+    ids = prompt_ids(loaded, PROMPTS["short_factual"])
     expected = generate.generation(loaded, "cpu", ids, 5)["token_ids"]
     written = []
 

@@ -6,9 +6,9 @@ import re
 import machines as m
 import page_case
 import pytest
-from bs4 import BeautifulSoup
+from page_case import soup
 
-from rocmlab import findings, outline, plots, report, runner, sections, suspects, words
+from rocmlab import figures, findings, outline, report, runner, sections, suspects, words
 from rocmlab.sections import verdict
 
 FOLDERS = {
@@ -30,10 +30,6 @@ def built(tmp_path_factory):
     run = folder(tmp_path_factory.mktemp("verdict"), "h200")
     report.build(run)
     return run
-
-
-def soup(path):
-    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
 # ---- the page
@@ -94,8 +90,8 @@ def test_every_machine_gets_a_section_in_both_languages(tmp_path, name):
             assert said["sentence"] and findings.UNKNOWN[lang] not in said["sentence"], said
     for figure in part.figures:
         figure.draw()
-        with plots.narrow():
-            assert figure.draw().get_size_inches()[0] == plots.NARROW_IN
+        with figures.narrow():
+            assert figure.draw().get_size_inches()[0] == figures.NARROW_IN
     assert part.lead == "waterfall" and not part.missing
 
 

@@ -158,6 +158,21 @@ def test_every_operator_that_is_right_stays_well_inside_and_one_wrong_bit_patter
             assert tolerance.compare(wrong, wanted, dtype, 256)["outside"] > 0
 
 
+def test_wrong_everywhere_by_a_little_is_outside_where_rounding_would_cancel():
+    """Eight roundings in bfloat16 allow 4 x 8 / 128 = a quarter of each element, but all of them do not go one way:
+    on average 2 x (sqrt(8) / 128 + 8 x 2^-23) = 4.4%."""
+    import torch
+
+    assert tolerance.relative_rms("bfloat16", 64, 8) == pytest.approx(2 * (8**0.5 / 128 + 8 * 2.0**-23))
+    wanted = torch.randn(256, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    rounded = wanted.bfloat16()
+    assert tolerance.compare(rounded, wanted, "bfloat16", 64, 8)["over_tolerance"] < 0.2
+    found = tolerance.compare(rounded * 1.1, wanted, "bfloat16", 64, 8)
+    assert found["outside"] > 0 and 2 < found["over_tolerance"] < 2.6  # 0.1 of 0.044
+    one = torch.ones(1, dtype=torch.float64)
+    assert tolerance.compare(one * 1.1, one, "bfloat16", 64, 8)["outside"] == 0  # of one element no average tells
+
+
 # ---- everything that can go wrong
 
 

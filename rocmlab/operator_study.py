@@ -103,6 +103,9 @@ def one(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan
     elif check.library and verdict in evidence.RETRIED:
         retry = _try(keeper, check, dtype, device, plan, off=True)
         row["retry"] = {"verdict": evidence.verdict({**retry, "device_asked": device}), "switch": retry.get("switch")}
+        if row["retry"]["verdict"] in evidence.ENDED:  # it took the word for what had been switched with it
+            given = {"library": check.library, "device": device}
+            row["retry"]["switch"] = keeper.call("rocmlab.switches:said", given, limit_s=plan.limit_s).result
         row["retry"]["error"] = (retry.get("error") or retry.get("words") or "").splitlines()[:1]
     if evidence.poisoned(row) or evidence.leaks(row):
         keeper.retire()

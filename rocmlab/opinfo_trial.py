@@ -198,8 +198,6 @@ def _equal(got: Any, want: Any) -> bool:
 
 def _excuse(info: Any, name: str, sample: Any, kind: Any, device: str, found: dict[str, Any]) -> str | None:
     """Return why a difference is no fault of the device, None where it is one."""
-    import torch
-
     if name.startswith(UNWRITTEN):
         return "unwritten memory: any value is right"
     if name in NOT_UNIQUE:

@@ -181,6 +181,64 @@ def test_no_row_is_lost_and_each_has_its_verdict(bad):
     assert [(name, evidence.verdict(row)) for name, row in rows.items()] == TRIES
 
 
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    run = study(tmp_path_factory.mktemp("planted"), "bad_operators:PLANTED", limit_s=30)
+    return {(row["op"], row["dtype"]): row for row in results.rows(run.path, "operators")}
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("right", ["PASS", "PASS", "PASS"]),
+        ("right_with_many_roundings", ["PASS", "PASS", "PASS"]),
+        ("tail_lost", ["WRONG_VALUE"] * 3),
+        ("over_1024", ["WRONG_VALUE"] * 3),
+        ("over_1024_but_small", ["PASS"] * 3),  # which is why sizes stand beside a result
+        ("bfloat16_only", ["PASS", "PASS", "WRONG_VALUE"]),
+        ("a_tenth_in_bfloat16", ["PASS", "PASS", "WRONG_VALUE"]),
+        ("in_place", ["WRONG_VALUE"] * 3),
+        ("crashes_either_way", ["CRASH"] * 3),
+    ],
+)
+def test_a_kernel_wrong_in_one_place_or_dtype_does_not_pass_and_a_right_one_does(planted, name, codes):
+    assert [evidence.verdict(planted[name, dtype]) for dtype in operators.FLOATS] == codes
+
+
+def test_an_operator_that_writes_to_its_input_is_told_so(planted):
+    row = planted["in_place", "float32"]
+    assert row["inputs"][0]["inputs_changed"] == 37 * 41 and evidence.levels(row)["matches_cpu"] == "no"
+    assert operator_judges.first_line(row) == "it wrote to its own input, 1517 elements (random: 37x41)"
+    assert planted["right", "float32"]["inputs"][0]["inputs_changed"] == 0
+
+
+def test_a_crash_with_the_library_off_as_well_is_no_fault_of_the_library(planted):
+    import torch
+
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this build of torch has no oneDNN to switch off")
+    row = planted["crashes_either_way", "float32"]
+    assert (row["retry"]["verdict"], row["retry"]["switch"]) == ("CRASH", "oneDNN off")
+    assert [one["code"] for one in operator_judges.judge([row]) if "LIBRARY" in one["code"]] == ["NOT_THE_LIBRARY"]
+
+
+@pytest.mark.parametrize("code", ["NOT_SUPPORTED", "OUT_OF_MEMORY", "NO_REFERENCE"])
+def test_a_second_try_that_was_refused_blames_nobody(planted, code):
+    row = {**planted["tail_lost", "float32"], "retry": {"switch": "MIOpen off", "verdict": code}}
+    assert [one["code"] for one in operator_judges.judge([row]) if "LIBRARY" in one["code"]] == []
+
+
+def test_a_second_result_on_another_device_is_seen():
+    import torch
+
+    from rocmlab import operator_trial
+
+    here, there = torch.ones(1), torch.ones(1, device="meta")
+    assert operator_trial._device([here, there], "cpu") == "meta"
+    assert operator_trial._device([here, here], "cpu") == "cpu" and operator_trial._device([], "cpu") is None
+    assert evidence.verdict(row(device="cpu")) == "CPU_RESULT"
+
+
 def test_each_end_says_how_it_came(bad):
     _, rows = bad
     assert "SIGSEGV" in rows["crashes"]["words"]

@@ -45,6 +45,17 @@ def hang(seconds=600):
     time.sleep(seconds)
 
 
+def half_an_answer():
+    """Write the beginning of an answer where the worker does, and end."""
+    for descriptor in range(3, 20):
+        try:
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:"):
+                os.write(descriptor, b'{"id": 1, "result": 4')
+        except OSError:
+            continue
+    os._exit(5)
+
+
 def read_a_null_pointer():
     ctypes.string_at(0)
 
@@ -169,6 +180,15 @@ def _crash_twice(t, x):
     return x if x.dtype == t.float64 else read_a_null_pointer()
 
 
+def _ends_later(t, x):
+    """Answer, and end the process a moment later, as a driver's own thread does."""
+    import threading
+
+    if x.dtype != t.float64:
+        threading.Timer(0.2, die, [signal.SIGSEGV]).start()
+    return x * 2
+
+
 def _planted(name, run, size=(37, 41), **more):
     return Check(name, "planted", run, inputs=(normal(*size),), timed=False, **more)
 
@@ -183,6 +203,11 @@ PLANTED = [
     _planted("a_tenth_in_bfloat16", _wrong(lambda made: made * 1.1, lambda t, x: x.dtype == t.bfloat16), steps=8),
     _planted("in_place", _in_place),
     _planted("crashes_either_way", _crash_twice, library="dnn"),
+]
+LATE = [
+    bad("ends_later", _ends_later, timed=False),
+    bad("good_after_a_late_end", lambda t, x: x * 2, timed=False),
+    bad("ends_later_and_last", _ends_later, timed=False),
 ]
 MENDABLE = [bad("mended_later", _mended), bad("always_good", lambda t, x: x * 2)]
 

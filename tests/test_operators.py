@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -237,6 +238,26 @@ def test_a_second_result_on_another_device_is_seen():
     assert operator_trial._device([here, there], "cpu") == "meta"
     assert operator_trial._device([here, here], "cpu") == "cpu" and operator_trial._device([], "cpu") is None
     assert evidence.verdict(row(device="cpu")) == "CPU_RESULT"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends by a signal of POSIX")
+def test_a_worker_that_ends_after_its_answer_is_noted_at_that_operator_and_costs_none(tmp_path, monkeypatch):
+    whole = results.Run.append
+
+    def slowly(self, table, row):  # time for the end to come before the next request
+        whole(self, table, row)
+        time.sleep(0.8)
+
+    monkeypatch.setattr(results.Run, "append", slowly)
+    run = study(tmp_path, "bad_operators:LATE", limit_s=30)
+    rows, _ = operator_study.merged(operator_study.attempts(run.path))
+    codes = {row["op"]: evidence.verdict(row) for row in rows}
+    assert codes == {
+        "ends_later": "PASS_WITH_WARNING",
+        "good_after_a_late_end": "PASS",
+        "ends_later_and_last": "PASS_WITH_WARNING",
+    }
+    assert "SIGSEGV" in rows[0]["warnings"][0] and rows[1]["worker"] == rows[0]["worker"] + 1
 
 
 def test_each_end_says_how_it_came(bad):

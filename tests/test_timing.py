@@ -1,5 +1,6 @@
 """Intervals against tables and arithmetic; other work against a burner whose share is known."""
 
+import math
 import multiprocessing
 import random
 import statistics
@@ -14,6 +15,16 @@ from rocmlab import timing
 @pytest.mark.parametrize(("n", "rank"), [(5, 0), (6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (30, 10)])
 def test_interval_ranks_are_those_of_the_sign_test_table(n, rank):
     assert timing.interval_rank(n) == rank
+
+
+def test_interval_ranks_of_many_samples_are_exact_and_near_the_normal_rule():
+    """k is about n/2 - 0.98 sqrt(n); the probability beyond it, added up in whole numbers, is at most 2.5%."""
+    for n in (100, 1001, 20_000):
+        k = timing.interval_rank(n)
+        assert abs(k - (n / 2 - 0.98 * n**0.5)) < 1.5
+    n, k = 100, timing.interval_rank(100)
+    tails = [2 * sum(math.comb(n, i) for i in range(below)) for below in (k, k + 1)]
+    assert 20 * tails[0] <= 2**n < 20 * tails[1]
 
 
 def test_median_interval_of_fifteen_known_samples():

@@ -49,7 +49,7 @@ def half_an_answer():
     """Write the beginning of an answer where the worker does, and end."""
     for descriptor in range(3, 20):
         try:
-            if os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:"):
+            if str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("pipe:"):
                 os.write(descriptor, b'{"id": 1, "result": 4')
         except OSError:
             continue

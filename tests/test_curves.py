@@ -71,6 +71,22 @@ def test_a_length_that_did_not_fit_keeps_its_line_with_reasons():
     assert codes(curve_judges.judge_memory(rows)) == ["LENGTH_LIMIT"]
 
 
+def test_the_context_of_a_text_is_its_middle():
+    """A text of 11 tokens after 100 reads 100 positions at first and 111 in the end: 105.5 on average."""
+    assert set(curves.steady(sweeps.lengths())["context"]) == {105.5, 505.5, 2005.5}
+
+
+def test_further_processes_are_not_pooled_with_the_first():
+    """Times move between processes: the table, the fit and the gaps are the first one's, the others stand beside it."""
+    own = sweeps.lengths(a_ms=20.0, b_us=0.0)
+    other = [row | {"process": 1} for row in sweeps.lengths(a_ms=60.0, b_us=0.0)]
+    line = curves.by_length([*own, *other], None).iloc[0]
+    assert line["tpot_ms"].n == 6 and line["tpot_ms"].median == pytest.approx(20.0)
+    assert line["itl_p99_ms"] < 21 and len(curves.gaps_ms([*own, *other], 100)) == 60
+    assert curves.line(curves.steady([*own, *other])).a_ms == pytest.approx(20.0)
+    assert [one.median for one in curves.by_process([*own, *other])["tpot_ms"]] == pytest.approx([20.0, 60.0])
+
+
 def test_visits_are_columns_and_never_averaged():
     line = curves.by_visit(sweeps.lengths(a_ms=20.0, b_us=0.0, first_extra_ms=40.0)).iloc[0]
     assert line["tpot_first_ms"] == pytest.approx(60.0)

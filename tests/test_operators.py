@@ -309,6 +309,22 @@ def test_a_second_try_with_the_library_off_tells_the_library_from_the_card(bad):
     assert [one["code"] for one in operator_judges.judge([both]) if "LIBRARY" in one["code"]] == ["NOT_THE_LIBRARY"]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "RuntimeError: miopenStatusAllocFailed",
+        "RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_a_library_without_room_for_its_workspace_is_out_of_memory(error):
+    from rocmlab import decode
+
+    assert evidence.verdict(row(error=error)) == "OUT_OF_MEMORY" and decode.is_out_of_memory(RuntimeError(error))
+    assert not decode.is_out_of_memory(RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED"))
+
+
 def test_the_page_shows_every_failure_and_the_histogram_adds_up(bad):
     run, rows = bad
     part = section_02.section(run.path)

@@ -61,6 +61,24 @@ def test_a_ratio_of_noise_reaches_over_one():
     assert found.low < 1 < found.high
 
 
+def test_the_bootstrap_ends_where_its_exact_distribution_does():
+    """Of 17 blocks drawn again the median is at most x(j) when nine or more draws are, each with probability j/17.
+
+    That is 0.008 for x(4), 0.036 for x(5), 0.104 for x(6): 2.5% lies at x(5), 5% would lie at x(6).
+    """
+    wanted = {}
+    for j in (4, 5, 6):
+        wanted[j] = sum(math.comb(17, i) * (j / 17) ** i * (1 - j / 17) ** (17 - i) for i in range(9, 18))
+    assert wanted[4] < 0.025 < wanted[5] < 0.05 < wanted[6]
+    found = timing.ratio_interval([float(n) for n in range(1, 18)], [1.0] * 17)
+    assert (found.median, found.low, found.high, found.n, found.enough) == (9, 5, 13, 17, True)
+
+
+def test_a_gap_no_wider_than_a_side_is_a_tail_and_no_second_state():
+    assert timing.two_states([10, 11, 12, 13, 14, 15, 20, 21, 22]) is None  # 5 apart, and 5 wide
+    assert timing.two_states([10, 11, 12, 13, 14, 15, 20.5, 21, 22]) is not None
+
+
 def test_two_states_need_an_empty_middle_and_three_samples_each():
     found = timing.two_states([20.0, 20.5, 21.0, 30.0, 30.5, 31.0])
     assert (found.low, found.high, found.n_low, found.n_high, found.cut) == (20.5, 30.5, 3, 3, 25.5)

@@ -154,6 +154,19 @@ def test_a_slope_of_few_texts_has_no_interval_and_decides_nothing(visits):
     assert codes(curve_judges.judge_context(sweeps.lengths(b_us=5.0, jitter=(1.0,) * 6), MEASURED)) == ["CONTEXT_COSTS"]
 
 
+def test_the_interval_of_the_slope_ends_where_its_exact_distribution_does():
+    """Only the longest context scatters: 17 texts, so its median drawn again lies between the 5th and the 13th of them
+    (see test_timing.py), and the slope follows that median alone."""
+    import pandas as pd
+
+    texts = [(100.0, 20.0)] * 17 + [(500.0, 20.0)] * 17 + [(2000.0, 20.0 + n) for n in range(1, 18)]
+    fit = curves.line(pd.DataFrame(texts, columns=["context", "tpot_ms"]))
+    mean = (100 + 500 + 2000) / 3
+    a_ms_of_the_last = (2000 - mean) / sum((x - mean) ** 2 for x in (100, 500, 2000))
+    assert fit.b_us == pytest.approx(1000 * 9 * a_ms_of_the_last) and fit.enough
+    assert [fit.b_low_us, fit.b_high_us] == pytest.approx([1000 * n * a_ms_of_the_last for n in (5, 13)])
+
+
 def test_the_slope_agrees_with_the_normal_equations():
     """Least squares written out: b = sum (x - mx)(y - my) / sum (x - mx)^2, a = my - b mx."""
     rows = sweeps.lengths(a_ms=20.0, b_us=2.5, contexts=(100, 300, 900, 2000))

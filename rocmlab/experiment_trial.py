@@ -148,6 +148,7 @@ def trial(arm: str, given: dict[str, Any], remedy: bool) -> dict[str, Any]:
     import torch
 
     subject: Subject = _now["subject"]
+    timing.release(subject.device)  # a trial that did not fit leaves memory behind, which would keep this one out too
     with torch.inference_mode():
         if arm == "first_visit":
             return _first_visits(subject, given)

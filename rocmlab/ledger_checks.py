@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import ledger_lanes, timing, words
+from rocmlab import ledger_lanes, ledger_quantities, timing, words
 from rocmlab.ledger_lanes import Quantity, known
 from rocmlab.words import number
 
@@ -165,8 +165,8 @@ def queue(rows: list[dict[str, Any]]) -> Check:
         return check("queue", None, {})
     deepest = max(mine, key=lambda row: row.get("layers") or 0)
     filled = statistics.median(deepest["enqueue_ms"])
-    passed = filled < TWIN_SHARE * deepest["spin_ms"] and deepest.get("layers") == deepest.get("of_layers")
-    numbers = {"enqueue_ms": filled, "spin_ms": deepest["spin_ms"], "layers": deepest.get("layers")}
+    passed = ledger_quantities.queue_counts(deepest) and deepest.get("layers") == deepest.get("of_layers")
+    numbers = {"enqueue_ms": filled, "spin_ms": ledger_quantities.spin_ms(deepest), "layers": deepest.get("layers")}
     numbers |= {"reading_ms": statistics.median(deepest["samples_ms"]) if deepest.get("samples_ms") else None}
     said = {key: number(numbers[key], "ms") for key in ("enqueue_ms", "spin_ms", "reading_ms")}
     return check("queue", passed, numbers, **said, layers=numbers["layers"])

@@ -85,8 +85,15 @@ def parts(rows: list[dict[str, Any]]) -> dict[str, dict[str, Quantity]]:
 
 def queue_counts(row: dict[str, Any]) -> bool:
     """Tell whether a reading of the prefilled queue counts: filling it took less than half the spin in front of it."""
-    filled, spin = row.get("enqueue_ms") or [], row.get("spin_ms")
-    return bool(filled and is_number(spin) and statistics.median(filled) < QUEUE_SHARE * spin)
+    filled, spin = row.get("enqueue_ms") or [], spin_ms(row)
+    return bool(filled and spin is not None and statistics.median(filled) < QUEUE_SHARE * spin)
+
+
+def spin_ms(row: dict[str, Any]) -> float | None:
+    """Return how long a spin was: as seen by the wall clock, and never longer than it was meant to be."""
+    seen = [one for one in row.get("spin_seen_ms") or [] if is_number(one)]
+    both = [row.get("spin_ms"), statistics.median(seen) if seen else None]
+    return min((one for one in both if is_number(one)), default=None)
 
 
 def queue(rows: list[dict[str, Any]]) -> Quantity | None:

@@ -1,9 +1,12 @@
 """Experiments (11): predictions against known arithmetic, scores, judges that can turn, arms that do what they say."""
 
 import contextlib
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
+import torch
 
 from rocmlab import (
     changes,
@@ -498,6 +501,30 @@ def test_facts_count_what_a_change_takes_away(begun):
     fixed = 2 * counts["depth_half"]["products"] - counts["eager"]["products"]
     assert fixed == 1  # the head, and nothing else, is no layer's
     assert facts["layers"] == 2 and facts["widths"][2]["weight_bytes"] > 3 * facts["weight_bytes"]
+
+
+def test_what_a_trial_leaves_behind_that_did_not_fit_is_gone_before_the_next(begun, monkeypatch):
+    class Model:
+        """In a ring with itself, as modules and their hooks are: counting references alone does not free it."""
+
+        def __init__(self):
+            self.own = self
+
+    left = []
+
+    def too_large(subject, name, given):
+        left.append(weakref.ref(Model()))
+        raise torch.OutOfMemoryError("HIP out of memory")
+
+    monkeypatch.setattr(experiment_trial.arms, "make", too_large)
+    gc.disable()
+    try:
+        for _ in range(2):
+            with pytest.raises(torch.OutOfMemoryError):
+                experiment_trial.trial("eager", {}, remedy=False)
+        assert left[0]() is None and left[1]() is not None
+    finally:
+        gc.enable()
 
 
 def test_logits_of_a_remedy_are_compared_with_float32(begun):

@@ -52,6 +52,11 @@ class Clues:
         return self.rows.get(name) or []
 
     @property
+    def texts(self) -> int:
+        """Texts of the step that was taken apart: other notebooks time one."""
+        return int(((self.account or {}).get("subject") or {}).get("batch") or 1)
+
+    @property
     def on_cpu(self) -> bool:
         return self.device == "cpu"
 

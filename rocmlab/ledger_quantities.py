@@ -59,6 +59,9 @@ def quantities(
             found[name] = quantity(samples, method="stamps inside the tiny-width step")
     if trace and trace.get("busy_ms") and not known(found.get("D_busy")):
         found["D_busy"] = quantity(trace["busy_ms"], grade="A", method="union of the device events of a trace")
+    failed = [row["reason"] for row in rows if row.get("quantity") == "launches" and row.get("reason")]
+    if failed and "D_busy" not in found:
+        found["D_busy"] = quantity([], grade="A", method="trace union", valid=False, reason=failed[-1])
     if shape_sum and is_number(shape_sum.get("ms")):
         found["D_ops"] = _operators(shape_sum)
     risen = by_batches(batches or [])
@@ -110,7 +113,8 @@ def queue(rows: list[dict[str, Any]]) -> Quantity | None:
     if depth in good:
         return quantity(good[depth]["samples_ms"], grade=grade, method="prefilled queue")
     if len(good) < 2:
-        why = words.both("ledger_queue_not_here")
+        failed = [row["reason"] for row in rows if row.get("reason")]
+        why = words.both("ledger_queue_not_here") if any(row.get("enqueue_ms") for row in rows) or not failed else failed[-1]
         return quantity([], grade=grade, method="prefilled queue", valid=False, reason=why)
     points = {layers: statistics.median(row["samples_ms"]) for layers, row in good.items()}
     slope, base = statistics.linear_regression(list(points), list(points.values()))

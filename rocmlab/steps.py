@@ -85,10 +85,10 @@ def measure(
     head["layers"] = loaded.model.config.num_hidden_layers
     with torch.inference_mode():
         whole, refused = fitting(loaded.model, device, context, rows)
-        rows = whole.rows
+        asked, rows = rows, whole.rows
         notes, rigs = Notes(run, head | {"batch": rows}), {"T": whole}
         if refused:
-            notes.add("rows", [], method="as many texts as memory holds", valid=False, reason=refused)
+            notes.add("rows", [], method="as many texts as memory holds", valid=False, reason=refused, asked=asked)
         small = notes.part("H", lambda: rig.ready(twin.make(loaded.model, device, arm["dtype"]), device, context, rows))
         rigs |= {"H": small} if small else {}
         if device == "cpu":

@@ -383,7 +383,7 @@ def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():
     found = best_remedy.judge(m.h200())
     assert found["code"] == "BEST_REMEDY" and found["numbers"]["remedy_gain_ratio"] == pytest.approx(10.0, rel=0.01)
     said = findings.say(found)["sentence"]
-    assert "42 s to compile" in said and "0.400 GiB more memory" in said and "logits off by at most" in said
+    assert "42 s to compile" in said and "410 MiB more memory" in said and "0.0100, where the largest is 20.0" in said
     assert findings.say(found, "zh")["sentence"].startswith(findings.say(found)["sentence"][:2]) is False
 
 

@@ -23,11 +23,17 @@ def judge(clues: Clues) -> Finding | None:
     numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
     said_of = {lang: _costs(costs | {"most": best.get("logits_max_abs")}, lang) for lang in words.LANGUAGES}
     return finding(
-        "BEST_REMEDY", numbers=numbers, remedy=experiment_judges.label(best["name"]), cost=said_of,
+        "BEST_REMEDY", numbers=numbers, texts=_texts(clues), remedy=experiment_judges.label(best["name"]), cost=said_of,
         how=words.both(f"remedy_how_{best['name']}"),
         gain=words.number(best["gain_ratio"], "×"), before=words.number(best["usual_tok_s"], "tok/s"),
         after=words.number(best["decode_tok_s"], "tok/s"),
     )  # fmt: skip
+
+
+def _texts(clues: Clues) -> dict[str, str]:
+    """Return that the remedy is about one text, where the step that was taken apart has more; "" where it has one."""
+    several = words.both("verdict_of_one_text", texts=f"{clues.texts:,}")
+    return several if clues.texts != 1 else dict.fromkeys(words.LANGUAGES, "")
 
 
 def _costs(costs: dict[str, Any], lang: str) -> str:

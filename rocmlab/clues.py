@@ -20,7 +20,7 @@ Row = dict[str, Any]
 TABLES = (
     "generation", "text", "processes", "lengths", "lengths_ended", "stamps", "batches", "ceiling", "ceiling_cpu",
     "clock", "profiler", "library_runs", "shapes", "gemm_rate", "launch_cost", "attention", "experiments",
-    "predictions", "step", "yardstick", "one_row",
+    "predictions", "step", "step_ended", "yardstick", "one_row",
 )  # fmt: skip
 
 

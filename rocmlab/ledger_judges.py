@@ -45,6 +45,12 @@ def judge_regime(account: dict[str, Any]) -> Finding:
     return finding(BOUND[regime], numbers=given, variant=variant, **said, why=why(account))
 
 
+def absent(ended: list[dict[str, Any]]) -> dict[str, str] | None:
+    """Return how taking the step apart ended, where that was before its time was known; None for a good end or none."""
+    bad = [row for row in ended[-1:] if row.get("status") != "OK"]
+    return words.both("ledger_not_taken", status=bad[0].get("status"), words=bad[0].get("words")) if bad else None
+
+
 def step_said(account: dict[str, Any]) -> dict[str, str]:
     """Return the time of the step in words, with its texts and context where it is not the step of one text."""
     ms, subject = number(account["quantities"]["T"]["ms"], "ms"), account["subject"]

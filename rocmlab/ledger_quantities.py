@@ -114,7 +114,8 @@ def queue(rows: list[dict[str, Any]]) -> Quantity | None:
         return quantity(good[depth]["samples_ms"], grade=grade, method="prefilled queue")
     if len(good) < 2:
         failed = [row["reason"] for row in rows if row.get("reason")]
-        why = words.both("ledger_queue_not_here") if any(row.get("enqueue_ms") for row in rows) or not failed else failed[-1]
+        read = any(row.get("enqueue_ms") for row in rows)
+        why = failed[-1] if failed and not read else words.both("ledger_queue_not_here")
         return quantity([], grade=grade, method="prefilled queue", valid=False, reason=why)
     points = {layers: statistics.median(row["samples_ms"]) for layers, row in good.items()}
     slope, base = statistics.linear_regression(list(points), list(points.values()))

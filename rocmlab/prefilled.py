@@ -31,7 +31,7 @@ def cycles_a_ms(device: str) -> float:
         cycles *= 2
     waiting = min(clock.timed(lambda: None, device) for _ in range(3))
     if ms < CALIBRATED_MS or ms <= waiting:
-        raise RuntimeError(f"a spin of {cycles:,} cycles takes {ms:.3g} ms: this build's torch.cuda._sleep does not spin")
+        raise RuntimeError(f"a spin of {cycles:,} cycles takes {ms:.3g} ms: torch.cuda._sleep does not spin here")
     return cycles / (ms - waiting)
 
 

@@ -75,7 +75,7 @@ def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) ->
         )
         made.tables.append(Table("roofs", words.both("verdict_roofs"), roof_table(roofs), labels=LABELS))
     no_roofs = words.both("reason_cpu_subject" if clues.on_cpu else "reason_no_roofs")
-    no_ledger = words.both("reason_no_ledger" if clues.step is None else "verdict_ledger_undecided")
+    no_ledger = undecided_why(clues, "reason_no_ledger")
     made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), no_ledger)
     made.absent |= {"roofs": no_roofs, "roofs-figure": no_roofs}
     if clues.on_cpu:
@@ -131,7 +131,7 @@ def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
 
 def still_open(clues: Clues, found: list[Verdict]) -> Finding:
     """Say that the step's cause is not decided, why, what injected delays say instead, and which notebooks would."""
-    why = words.both("verdict_ledger_missing") if clues.step is None else ledger_judges.why(clues.account or {})
+    why = undecided_why(clues, "verdict_ledger_missing")
     made_up = [one for one in found if one.suspect == "artefact" and one.verdict == SUPPORTED]
     if made_up:
         why = {lang: said.rstrip(".。") for lang, said in made_up[0].evidence.items()}
@@ -142,6 +142,13 @@ def still_open(clues: Clues, found: list[Verdict]) -> Finding:
     return finding("VERDICT_OPEN", numbers={"delay_shown": share} if lane else {}, variant=lane, **said)
 
 
+def undecided_why(clues: Clues, missing: str) -> Text:
+    """Return why the ledger decides nothing: the check that failed, how its process ended, else the word `missing`."""
+    if clues.step is None:
+        return ledger_judges.absent(clues.table("step_ended")) or words.both(missing)
+    return ledger_judges.why(clues.account or {})
+
+
 def delayed(clues: Clues) -> tuple[str | None, float | None]:
     """Return the lane that a delay injected on it shows to bind, and the share of the delay that showed; the step of 11
     has one text, so nothing where that which was taken apart has more."""
@@ -150,9 +157,9 @@ def delayed(clues: Clues) -> tuple[str | None, float | None]:
     if not found:
         return None, None
     numbers = found[0]["numbers"]
-    lane = {"host_only": "host" if numbers["host_delay_shown"] >= ALONE else None}.get(
-        found[0]["variant"], found[0]["variant"]
-    )
+    lane = found[0]["variant"]
+    if lane == "host_only" and numbers["host_delay_shown"] >= ALONE:
+        lane = "host"
     return (lane, numbers[f"{lane}_delay_shown"]) if lane in ("host", "device") else (None, None)
 
 

@@ -137,6 +137,7 @@ def ranking(ranked: list[dict[str, Any]]) -> pd.DataFrame:
         line = {"remedy": experiment_judges.label(one["name"]), "status": one["status"], "gain_ratio": gain}
         line |= {"gain_ratio_reason": why, "decode_tok_s": one["decode_tok_s"], "compile_s": one["compile_s"]}
         line |= {"memory_gib": one["memory_gib"], "logits_error": one["logits_error"]}
+        line |= {f"{name}_reason": _short(one["logits_reason"]) for name in ("logits_error", "own_error")}
         lines.append(line | {"own_error": one["logits_error_baseline"]})
     return pd.DataFrame(lines)
 

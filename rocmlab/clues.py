@@ -20,7 +20,7 @@ Row = dict[str, Any]
 TABLES = (
     "generation", "text", "processes", "lengths", "lengths_ended", "stamps", "batches", "ceiling", "ceiling_cpu",
     "clock", "profiler", "library_runs", "shapes", "gemm_rate", "launch_cost", "attention", "experiments",
-    "predictions", "step", "yardstick", "one_row",
+    "predictions", "step", "step_ended", "yardstick", "one_row",
 )  # fmt: skip
 
 
@@ -50,6 +50,11 @@ class Clues:
 
     def table(self, name: str) -> list[Row]:
         return self.rows.get(name) or []
+
+    @property
+    def texts(self) -> int:
+        """Texts of the step that was taken apart: other notebooks time one."""
+        return int(((self.account or {}).get("subject") or {}).get("batch") or 1)
 
     @property
     def on_cpu(self) -> bool:

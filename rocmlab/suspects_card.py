@@ -56,7 +56,7 @@ def _other_dtype(clues: Clues) -> tuple[float, float, float] | None:
     others = {"float16", "float32"} - {clues.dtype}
     ratios = [ratio_of(row) for row in clues.table("experiments") if row.get("name") in others]
     known = [one for one in ratios if one]
-    return min(known, key=lambda one: one[0]) if known else None
+    return min(known, key=lambda one: one[0]) if known and clues.texts == 1 else None
 
 
 def ratio_of(row: Row) -> tuple[float, float, float] | None:
@@ -74,6 +74,8 @@ def model_small(clues: Clues) -> Verdict:
         return not_applicable("model_small", "on_cpu")
     step, device = clues.step, clues.device_ms
     wider = next((ratio_of(row) for row in clues.table("experiments") if row.get("name") == "width_x2"), None)
+    if clues.texts != 1:  # 11 tries a wider model on one text
+        wider = None
     if step is None or device is None:
         return undecided("model_small", "11", records=("step",))
     idle = Span(step.ms - device.ms, step.low - device.high, step.high - device.low)
@@ -85,7 +87,8 @@ def model_small(clues: Clues) -> Verdict:
         return supported("model_small", span=idle, **told, **kept)
     if full and (wider is None or wider[0] > WIDER_FREE):
         return refuted("model_small", span=Span(0.0, 0.0, 0.0), **told, **kept)
-    return undecided("model_small", "11", wording="mixed", span=idle, ms=ms(idle), **told, **kept)
+    told |= {"ms": ms(idle), "share": pct(idle.ms / step.ms)}
+    return undecided("model_small", "11", wording="mixed", span=idle, **told, **kept)
 
 
 CLOCK_CODES = ("THROTTLING", "SLOWS_DOWN", "CLOCK_RAMP")

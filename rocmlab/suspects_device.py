@@ -113,6 +113,8 @@ def _operators(clues: Clues, suspect: str, wanted: Callable[[Row], bool]) -> Ver
     busy = [r["others_cpu_pct"] for r in clues.table("shapes") if is_number(r.get("others_cpu_pct"))]
     if busy and max(busy) > SPOILS_PCT:
         return undecided(suspect, "06", wording="disturbed_operators", records=("shapes",), pct=f"{max(busy):.0f}%")
+    if clues.texts != 1:
+        return undecided(suspect, "11", wording="one_text", records=("shapes",), texts=f"{clues.texts:,}")
     name, reached = _worst(clues, wanted)
     cores = one_core(clues) if suspect == "slow_products" else None
     return by_share(
@@ -147,6 +149,8 @@ def small_operators(clues: Clues) -> Verdict:
 
 def attention(clues: Clues) -> Verdict:
     """Judge the attention path that the default takes against the best that runs here, in the lane that binds."""
+    if clues.texts != 1 and clues.table("attention"):
+        return undecided("attention", "11", wording="one_text", records=("attention",), texts=f"{clues.texts:,}")
     gap = attention_gap(clues)
     if gap is None:
         return undecided("attention", "09", records=("attention",))

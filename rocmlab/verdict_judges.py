@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import everyday, ledger_judges, suspects, words
+from rocmlab import everyday, experiment_judges, ledger_judges, suspects, words
 from rocmlab.clues import Clues
 from rocmlab.findings import Finding, finding
 from rocmlab.speed_roofs import Roofs
 from rocmlab.suspects import SUPPORTED, UNDECIDED, Text, Verdict
 
+ALONE = 0.8  # of a delay on the host that shows: where the device binds it hides
 MUCH = 0.10  # of the step: more than this unexplained is said with the parts
 NEEDED = ("03", "04", "06", "11")  # what a verdict mostly rests on, to name where nothing is decided
 
@@ -24,6 +25,8 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     said: dict[str, Any] = {"step": suspects.ms(step), "device": suspects.ms(device), "host": suspects.ms(host)}
     said |= {"floor": suspects.ms(floor), "roof": words.number(clues.roof.gb_s, "GB/s")}
     said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(clues, found, lane)}
+    texts = clues.texts
+    said["what"] = words.both("verdict_a_token") if texts == 1 else words.both("verdict_a_step", texts=f"{texts:,}")
     numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}
     numbers |= {"residual_pct": (clues.account or {}).get("residual_pct"), "floor_ms": floor.ms if floor else None}
     numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
@@ -57,14 +60,37 @@ def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
 
 
 def still_open(clues: Clues, found: list[Verdict]) -> Finding:
-    """Say that the step's cause is not decided, why, and which notebooks would."""
-    why = words.both("verdict_ledger_missing" if clues.step is None else "verdict_ledger_undecided")
+    """Say that the step's cause is not decided, why, what injected delays say instead, and which notebooks would."""
+    why = undecided_why(clues, "verdict_ledger_missing")
     made_up = [one for one in found if one.suspect == "artefact" and one.verdict == SUPPORTED]
     if made_up:
         why = {lang: said.rstrip(".。") for lang, said in made_up[0].evidence.items()}
     missing = [one for one in found if one.verdict == UNDECIDED]
     notebooks = sorted({n for one in missing for n in one.decided_by}) or list(NEEDED)
-    return finding("VERDICT_OPEN", why=why, notebooks=_listed(notebooks))
+    lane, share = (None, None) if made_up else delayed(clues)
+    said = {"why": why, "notebooks": _listed(notebooks), "share": suspects.pct(share)}
+    return finding("VERDICT_OPEN", numbers={"delay_shown": share} if lane else {}, variant=lane, **said)
+
+
+def undecided_why(clues: Clues, missing: str) -> Text:
+    """Return why the ledger decides nothing: the check that failed, how its process ended, else the word `missing`."""
+    if clues.step is None:
+        return ledger_judges.absent(clues.table("step_ended")) or words.both(missing)
+    return ledger_judges.why(clues.account or {})
+
+
+def delayed(clues: Clues) -> tuple[str | None, float | None]:
+    """Return the lane that a delay injected on it shows to bind, and the share of the delay that showed; the step of 11
+    has one text, so nothing where that which was taken apart has more."""
+    rows = {row["name"]: row for row in clues.table("experiments") if row.get("name")}
+    found = experiment_judges.judge_delays(rows) if clues.texts == 1 and not clues.on_cpu else []
+    if not found:
+        return None, None
+    numbers = found[0]["numbers"]
+    lane = found[0]["variant"]
+    if lane == "host_only" and numbers["host_delay_shown"] >= ALONE:
+        lane = "host"
+    return (lane, numbers[f"{lane}_delay_shown"]) if lane in ("host", "device") else (None, None)
 
 
 def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Finding]:

@@ -338,7 +338,7 @@ def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():
     found = best_remedy.judge(m.h200())
     assert found["code"] == "BEST_REMEDY" and found["numbers"]["remedy_gain_ratio"] == pytest.approx(10.0, rel=0.01)
     said = findings.say(found)["sentence"]
-    assert "42 s to compile" in said and "0.400 GiB more memory" in said and "logits off by at most" in said
+    assert "42 s to compile" in said and "410 MiB more memory" in said and "0.0100, where the largest is 20.0" in said
     assert findings.say(found, "zh")["sentence"].startswith(findings.say(found)["sentence"][:2]) is False
 
 
@@ -373,6 +373,33 @@ def test_the_two_everyday_questions():
     assert "TASK_MANAGER_GPU" not in variants(m.clues(None, {}))
     (share,) = [one for one in everyday.judge(m.h200(), []) if one["code"] == "CPU_SHARE"]
     assert share["numbers"]["one_thread_pct"] == pytest.approx(100 / 16)
+
+
+def busy(device_ms, upper=False):
+    """The everyday answer about the GPU's share where the device works so long of a step of 18.9 ms."""
+    machine = m.h200()
+    device = {"ms": device_ms, "low": device_ms, "high": device_ms}
+    account = {**machine.account, "device_ms": device, "device_upper": upper}
+    return everyday.low_gpu(dataclasses.replace(machine, account=account))
+
+
+def test_of_an_upper_bound_only_a_low_share_is_said():
+    assert "for only 24% of" in findings.say(busy(4.53))["sentence"]
+    for lang, word in (("en", "at most 24%"), ("zh", "最多 24%")):
+        assert word in findings.say(busy(4.53, upper=True), lang)["sentence"]
+    assert busy(15.0)["variant"] == "high" and busy(15.0, upper=True) is None
+
+
+def test_device_time_longer_than_the_step_is_no_busy_share():
+    longer = m.clues({**m.h200().account, "device_ms": {"ms": 60.0, "low": 60.0, "high": 60.0}}, {})
+    assert everyday.busy_pct(longer) is None
+
+
+def test_a_model_that_may_be_too_small_is_said_with_the_share_that_idles():
+    mixed = {**m.h200().account, "regime": "mixed", "binding": None}
+    found = hypotheses.JUDGES["model_small"](dataclasses.replace(m.h200(), account=mixed))
+    assert found.verdict == "undecided"
+    assert "14.4 ms of a step of 18.9 ms (76%)" in found.evidence["en"]
 
 
 def test_the_busy_share_comes_from_the_trace_where_there_is_no_ledger():

@@ -21,7 +21,7 @@ from rocmlab import (
     words,
     yardstick_judges,
 )
-from rocmlab.findings import Finding
+from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question
 from rocmlab.sections.prefill_decode import footer
 from rocmlab.timing import Interval
@@ -35,7 +35,8 @@ def section(run: Path) -> Section:
     """Return predictions beside observations, the ranking of remedies, both figures and the findings of notebook 11."""
     rows, foretold = results.rows(run, "experiments"), results.rows(run, "predictions")
     account, engines = ledger.of_run(run), results.rows(run, "yardstick")
-    if not rows and not foretold and not account:
+    why = None if account else ledger_judges.absent(results.rows(run, "step_ended"))
+    if not rows and not foretold and not account and not why:
         return Section("11", question("11"), missing=words.both("reason_no_records", notebook="11"))
     found = experiment_judges.judge(rows, foretold)
     made = Section("11", question("11"), findings=[*ledger_judges.judge(account), *found], how=words.both("how_11"))
@@ -44,6 +45,9 @@ def section(run: Path) -> Section:
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
     made.answers = _answers(found)
     shown = ("ledger_quantities", "ledger_checks")
+    if why:
+        made.findings.insert(0, finding("STEP_NOT_TAKEN_APART", why=why))
+        made.absent |= dict.fromkeys(shown, why)
     made.tables = [one for one in ledger_tables.tables(account) if one.name in shown] if account else []
     if foretold:
         foreseen = words.both("experiments_foretold")
@@ -134,6 +138,7 @@ def ranking(ranked: list[dict[str, Any]]) -> pd.DataFrame:
         line = {"remedy": experiment_judges.label(one["name"]), "status": one["status"], "gain_ratio": gain}
         line |= {"gain_ratio_reason": why, "decode_tok_s": one["decode_tok_s"], "compile_s": one["compile_s"]}
         line |= {"memory_gib": one["memory_gib"], "logits_error": one["logits_error"]}
+        line |= {f"{name}_reason": _short(one["logits_reason"]) for name in ("logits_error", "own_error")}
         lines.append(line | {"own_error": one["logits_error_baseline"]})
     return pd.DataFrame(lines)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from rocmlab import suspects_baseline, suspects_card, suspects_device, suspects_host, words
+from rocmlab import suspects_baseline, suspects_card, suspects_clock, suspects_device, suspects_host, words
 from rocmlab.clues import Clues
 from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict, order, said, table, undecided
 
@@ -29,7 +29,7 @@ JUDGES: dict[str, Callable[[Clues], Verdict]] = {
     "attention": suspects_device.attention,
     "small_operators": suspects_device.small_operators,
     "model_small": suspects_card.model_small,
-    "clocks": suspects_card.clocks,
+    "clocks": suspects_clock.clocks,
     "spilled": suspects_card.spilled,
     "strong_cpu": suspects_baseline.strong_cpu,
     "weak_cpu": suspects_baseline.weak_cpu,

@@ -1,5 +1,5 @@
-"""Suspects that lie in the card, its dtype and the model's size: emulated dtypes, a model too small, clocks, spilled
-memory. Pure.
+"""Suspects that lie in the card, its dtype and the model's size: emulated dtypes, a model too small, spilled memory.
+Pure.
 
 Each takes the clues and returns a Verdict.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import ceiling, conditions, curves, drift, experiments, gemm_judges, words
+from rocmlab import ceiling, experiments, gemm_judges, words
 from rocmlab.clues import Clues, Row, Span
 from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided
 
@@ -86,34 +86,6 @@ def model_small(clues: Clues) -> Verdict:
     if full and (wider is None or wider[0] > WIDER_FREE):
         return refuted("model_small", span=Span(0.0, 0.0, 0.0), **told, **kept)
     return undecided("model_small", "11", wording="mixed", span=idle, ms=ms(idle), **told, **kept)
-
-
-CLOCK_CODES = ("THROTTLING", "SLOWS_DOWN", "CLOCK_RAMP")
-POWER_CODES = ("POWER_SAVING", "ON_BATTERY")
-
-
-def clocks(clues: Clues) -> Verdict:
-    """Judge clocks that do not rise, fall with heat, or are held down by a power plan."""
-    rows = clues.table("lengths")
-    lengths = sorted({r["length"] for r in rows if r.get("kind") == "hand" and r.get("visit") == "steady"})
-    series = [curves.gaps_ms(rows, length) for length in lengths]
-    seen = [one for gaps in series for one in drift.judge(gaps, op="decode step")[1] if one["code"] in CLOCK_CODES]
-    power = [one for one in conditions.power(clues.snapshot) if one["code"] in POWER_CODES]
-    long_enough = any(len(gaps) >= drift.MIN_CALLS for gaps in series)
-    step = clues.step.ms if clues.step else None
-    kept: dict[str, Any] = {"records": ("lengths", "snapshot"), "grade": "D", "step_ms": step}
-    down = next((one for one in seen if one["code"] != "CLOCK_RAMP"), None)
-    if down:
-        numbers = down["numbers"]
-        lost = numbers["last_third_ms"] - numbers["first_third_ms"]
-        told = {"first": ms(numbers["first_third_ms"]), "last": ms(numbers["last_third_ms"])}
-        return supported("clocks", span=Span(lost, lost, lost), **told, **kept)
-    if power:
-        plan = str(power[0]["words"].get("plan") or "battery")
-        return supported("clocks", "plan", plan=plan, no_ms=words.both("verdict_no_single_time"), **kept)
-    if not long_enough:
-        return undecided("clocks", "04", **kept)
-    return refuted("clocks", span=Span(0.0, 0.0, 0.0), count=sum(map(len, series)), **kept)
 
 
 def spilled(clues: Clues) -> Verdict:

@@ -60,16 +60,6 @@ def other_operator():
     return dataclasses.replace(m.h200(), operators=[*m.operators(), m.tried("fft", device="cpu")])
 
 
-def slowing():
-    rows = m.lengths(20.0)
-    for row in rows:
-        if row.get("visit") == "steady":
-            stamps = row["token_stamps_s"]
-            late = 1.2 if row["block"] >= 4 else 1.0
-            row["token_stamps_s"] = [stamps[0] + late * (one - stamps[0]) for one in stamps]
-    return rows
-
-
 def wide_launch():
     lane = [m.part("launch", 2.0, wide=0.5), m.part("python_dispatch", 15.0)]
     return changed(m.h200(), account={"host_lane": lane})
@@ -173,11 +163,9 @@ CASES = [
     ("model_small", U, lambda: changed(m.h200(), experiments=[m.experiment("width_x2", 1.9)])),  # they contradict
     ("model_small", U, lambda: without_ledger(m.h200())),
     ("model_small", N, m.slow_cpu),
-    ("clocks", S, lambda: changed(m.gfx1032(), lengths=slowing())),
-    ("clocks", S, lambda: dataclasses.replace(m.gfx1032(), snapshot=m.snapshot(power={"profile": "power-saver",
-                                                                                       "governor": "powersave"}))),
-    ("clocks", R, m.gfx1032),
-    ("clocks", U, lambda: changed(m.gfx1032(), lengths=[])),
+    ("clocks", S, lambda: changed(m.fallback(), lengths=m.sensed(m.lengths(33.0), sclk_mhz=500.0))),
+    ("clocks", R, lambda: changed(m.fallback(), lengths=m.sensed(m.lengths(33.0)))),
+    ("clocks", U, m.fallback),  # no sensors
     ("spilled", S, m.spilled),
     ("spilled", R, m.gfx1032),
     ("spilled", R, lambda: changed(m.gfx1032(), ceiling=m.memory(260.0, spill_at_mib=6144))),  # the model fits

@@ -30,6 +30,7 @@ NEVER_ZERO = (
     "sclk_mhz", "sclk_max_mhz", "mclk_mhz", "mclk_max_mhz", "power_w", "power_cap_w", "temp_c", "temp_hotspot_c",
     "memory_total_bytes",
 )  # fmt: skip
+SPARSE_S = 1.0
 WARM_S = 0.3
 START_S = 20  # until the sampler's process has read for the first time
 
@@ -103,6 +104,18 @@ def reading(device: str) -> dict[str, Any]:
     host = sensor_sources.own_core()  # first: a core slows down again as soon as it waits
     integrated, name, read = _cheap(device)
     return {"t_s": time.time(), "integrated": integrated, **row(name, _quiet(read) if read else {}), **host}
+
+
+_taken_s: dict[str, float] = {}
+
+
+def sparse(device: str) -> dict[str, Any]:
+    """Return {"sensor": a reading}, at most one a second, else {}: for work in pieces of milliseconds."""
+    now = time.monotonic()
+    if now - _taken_s.get(device, -SPARSE_S) < SPARSE_S:
+        return {}
+    _taken_s[device] = now
+    return {"sensor": reading(device)}
 
 
 # ---- the sampler

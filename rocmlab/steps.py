@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocmlab import calls, isolate, lengths, models, rig, step_device, timing, twin
+from rocmlab import calls, isolate, lengths, models, rig, sensors, step_device, timing, twin
 from rocmlab.results import Run
 from rocmlab.rig import Rig
 
@@ -126,6 +126,7 @@ def in_turns(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int, deadli
     for _ in range(2):  # the first visit of each length is none of these
         for way in ways.values():
             way()
+    readings = [sensors.reading(rigs["T"].device)]
     with timing.OtherWork() as others:
         for block in range(blocks):
             if block >= LEAST_BLOCKS and time.perf_counter() > deadline:
@@ -134,7 +135,8 @@ def in_turns(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int, deadli
                 found[name].append(ways[name]())
     for name, samples in found.items():
         _add_turns(notes, name, samples)
-    notes.add("conditions", [], method="load", others_cpu_pct=others.pct)
+    readings.append(sensors.reading(rigs["T"].device))
+    notes.add("conditions", [], method="load", others_cpu_pct=others.pct, sensors=readings)
 
 
 def _add_turns(notes: Notes, name: str, samples: list[dict[str, float]]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import ceiling, experiments, gemm_judges, words
+from rocmlab import ceiling, experiments, gemm_judges, sensor_judges, words
 from rocmlab.clues import Clues, Row, Span
 from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided
 
 ROOM = 0.5  # of the step: a device that works less than this could do twice the work in the same time
 WIDER_FREE = 1.25  # times the step: a model twice as wide that takes no longer found room on the card
+
+HOLDS = 0.9  # of the weights must lie in what the sensors saw in use
 
 
 def wrong_dtype(clues: Clues) -> Verdict:
@@ -89,30 +91,81 @@ def model_small(clues: Clues) -> Verdict:
 
 
 def spilled(clues: Clues) -> Verdict:
-    """Judge whether the model's memory reaches past the card's own into memory behind PCIe."""
+    """Judge whether the model's memory reaches past the card's own into memory behind PCIe: by the sensors beside the
+    texts, and by the size from which reading gets slower."""
     if clues.on_cpu:
         return not_applicable("spilled", "on_cpu")
-    rows, need = clues.table("ceiling"), clues.weight_bytes
+    rows, need, outside = clues.table("ceiling"), clues.weight_bytes, outside_card(clues)
     sizes = [row["bytes"] for row in rows if row.get("way") == "read" and ceiling.rate(row)]
-    if not sizes or need is None:
-        return undecided("spilled", "04", records=("ceiling",))
-    over = ceiling.spill(rows)
     kept: dict[str, Any] = {
         "records": ("ceiling", "lengths"),
         "grade": "D",
         "step_ms": clues.step.ms if clues.step else None,
     }
-    told: dict[str, Any] = {"need": words.number(need, "B"), "largest": words.number(float(max(sizes)), "B")}
-    if over is None:
-        if max(sizes) < need:
-            return undecided("spilled", "04", wording="not_reached", **told, **kept)
-        return refuted("spilled", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    over = ceiling.spill(rows)
+    told: dict[str, Any] = {"need": words.number(need, "B"), **(outside or {}).get("told", {})}
+    if over is None or need is None or not sizes:
+        return _by_sensors(outside, max(sizes, default=0), need, told, kept)
     told |= {"begin": words.number(float(over["bytes"]), "B"), "rate": words.number(over["gb_s"], "GB/s")}
     fits = max((size for size in sizes if size < over["bytes"]), default=0)
+    if outside and outside["spilled"] is False:
+        return refuted("spilled", "held_though", span=Span(0.0, 0.0, 0.0), **told, **kept)
     if need <= fits:
+        if outside and outside["spilled"]:
+            return supported("spilled", "seen", no_ms=words.both("verdict_no_single_time"), **told, **kept)
         return refuted("spilled", "fits", span=Span(0.0, 0.0, 0.0), **told, **kept)
     if need < over["bytes"]:
         return undecided("spilled", "04", wording="between_sizes", **told, **kept)
     slower = 1e-6 * (1 / over["gb_s"] - 1 / over["usual_gb_s"])  # ms a byte that lies outside
-    span = Span((need - (fits + over["bytes"]) / 2) * slower, (need - over["bytes"]) * slower, (need - fits) * slower)
+    ends = ((need - (fits + over["bytes"]) / 2) * slower, (need - over["bytes"]) * slower, (need - fits) * slower)
+    step = clues.step
+    if step and ends[1] > step.high:  # it would take longer than the step does
+        return refuted(
+            "spilled", "too_fast", span=Span(0.0, 0.0, 0.0), least=ms(ends[1]), step=ms(step), **told, **kept
+        )
+    span = Span(*(min(end, step.ms) for end in ends)) if step else Span(*ends)
     return supported("spilled", span=span, ms=ms(span), **told, **kept)
+
+
+def _by_sensors(
+    outside: dict[str, Any] | None, largest: float, need: float | None, told: dict[str, Any], kept: dict[str, Any]
+) -> Verdict:
+    """Return the verdict where reading never got slower: what the sensors saw, else whether so much was tried."""
+    told |= {"largest": words.number(float(largest), "B")}
+    if outside and outside["spilled"]:
+        return supported("spilled", "seen", no_ms=words.both("verdict_no_single_time"), **told, **kept)
+    if outside and outside["spilled"] is False:
+        return refuted("spilled", "held", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    if need is None or not largest:
+        return undecided("spilled", "04", **kept)
+    if largest < need:
+        return undecided("spilled", "04", wording="not_reached", **told, **kept)
+    return refuted("spilled", span=Span(0.0, 0.0, 0.0), **told, **kept)
+
+
+def outside_card(clues: Clues) -> dict[str, Any] | None:
+    """Return {spilled, told} by the readings beside the texts of notebook 04; None where the source does not tell.
+
+    spilled: True where the card was full and more of the machine's memory was in use than before the model was loaded;
+    False where there was room, or next to nothing outside; None where nobody read before, so that it may be another's.
+    """
+    rows = [row for row in clues.table("lengths") if isinstance(row.get("sensor"), dict)]
+    read = [row["sensor"] for row in rows if row.get("kind") == "hand"]
+    before = sensor_judges.values([row["sensor"] for row in rows if row.get("kind") == "before"], "spilled_bytes")
+    used, whole, out = (
+        sensor_judges.values(read, f"{key}_bytes") for key in ("memory_used", "memory_total", "spilled")
+    )
+    shared = any(one.get("integrated") for one in read)  # those keep everything in one place
+    need = clues.weight_bytes or 0.0
+    if not used or not whole or shared or max(used) < HOLDS * need:  # whatever it is that was read, not the model's
+        return None
+    full, most = max(used) >= sensor_judges.FULL * whole[-1], max(out, default=None)
+    told = {"used": words.number(max(used), "B"), "whole": words.number(whole[-1], "B"), "out": words.number(most, "B")}
+    if not full:
+        return {"spilled": False, "told": told}
+    if most is None:
+        return None
+    if most < sensor_judges.SPILL_BYTES:
+        return {"spilled": False, "told": told}
+    grew = most - before[0] >= sensor_judges.SPILL_BYTES if before else None
+    return {"spilled": grew, "told": told}

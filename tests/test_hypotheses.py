@@ -60,6 +60,18 @@ def other_operator():
     return dataclasses.replace(m.h200(), operators=[*m.operators(), m.tried("fft", device="cpu")])
 
 
+def in_memory(used, outside, before=None, whole=8.0, **rows):
+    """The card of m.spilled() with readings of its memory, in GiB; `before`: what lay outside before the model came."""
+    def of(used, outside):
+        sizes = {"memory_used_bytes": used, "memory_total_bytes": whole, "spilled_bytes": outside}
+        return {key: None if size is None else size * 2**30 for key, size in sizes.items()}
+
+    lines = m.sensed(m.spilled().table("lengths"), **of(used, outside))
+    if before is not None:
+        lines.insert(0, {"kind": "before", "device": "cuda:0", "process": 0, "sensor": m.reading(**of(0.5, before))})
+    return changed(m.spilled(), lengths=lines, **rows)
+
+
 def wide_launch():
     lane = [m.part("launch", 2.0, wide=0.5), m.part("python_dispatch", 15.0)]
     return changed(m.h200(), account={"host_lane": lane})
@@ -171,6 +183,19 @@ CASES = [
     ("spilled", R, lambda: changed(m.gfx1032(), ceiling=m.memory(260.0, spill_at_mib=6144))),  # the model fits
     ("spilled", U, lambda: changed(m.spilled(), ceiling=m.memory(260.0)[:8])),  # tried up to 2 GiB
     ("spilled", U, lambda: changed(m.spilled(), ceiling=[])),
+    # by the sensors, whatever sizes were tried: full and more outside than before; full before; room; nothing told
+    ("spilled", S, lambda: in_memory(7.9, 1.5, before=0.1, ceiling=[])),
+    ("spilled", S, lambda: in_memory(7.9, 1.5, before=0.1, ceiling=m.memory(260.0))),
+    ("spilled", R, lambda: in_memory(7.9, 1.5, before=1.4, ceiling=[])),
+    ("spilled", R, lambda: in_memory(7.0, 1.5, before=0.1, ceiling=[])),  # pinned for copies
+    ("spilled", R, lambda: in_memory(7.0, 0.1, before=0.1)),  # slow from 6 GiB on, for another program than the model
+    ("spilled", R, lambda: in_memory(7.9, 0.1, ceiling=[])),
+    ("spilled", U, lambda: in_memory(7.9, 1.5, ceiling=[])),  # nobody read before: it may be another program's
+    ("spilled", U, lambda: in_memory(7.0, None, whole=None, ceiling=[])),
+    ("spilled", U, lambda: in_memory(0.4, 0.0, whole=0.5, ceiling=[])),  # the model is not in what was read
+    ("spilled", S, lambda: in_memory(7.9, None)),  # by the sizes alone
+    # A step of 33 ms cannot have read 1 GB through PCIe.
+    ("spilled", R, lambda: changed(m.spilled(), account={"quantities": {"T": m.quantity(33.0)}})),
     ("spilled", N, m.slow_cpu),
     ("strong_cpu", S, lambda: m.baseline(33.0, 58.0)),
     ("strong_cpu", R, lambda: m.baseline(33.0, 250.0)),

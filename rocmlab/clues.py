@@ -62,6 +62,11 @@ class Clues:
         """Windows, Linux or Darwin as the snapshot says it; "" where nothing does."""
         return str(self.snapshot.get("platform") or "").split("-")[0]
 
+    @property
+    def windows_driver(self) -> bool:
+        """Tell whether a driver of Windows does the work: on Windows itself, and in WSL beneath Linux."""
+        return self.system == "Windows" or bool((self.snapshot.get("linux") or {}).get("wsl"))
+
     # ---- the ledger's words
 
     @property

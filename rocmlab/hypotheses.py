@@ -12,7 +12,18 @@ from collections.abc import Callable
 
 from rocmlab import suspects_baseline, suspects_card, suspects_clock, suspects_device, suspects_host, words
 from rocmlab.clues import Clues
-from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict, order, said, table, undecided
+from rocmlab.suspects import (
+    NOT_APPLICABLE,
+    REFUTED,
+    SUPPORTED,
+    UNDECIDED,
+    Verdict,
+    named,
+    order,
+    said,
+    table,
+    undecided,
+)  # fmt: skip
 
 ORDER = (SUPPORTED, UNDECIDED, REFUTED, NOT_APPLICABLE)
 
@@ -55,7 +66,7 @@ def doubted(one: Verdict) -> Verdict:
     if one.verdict not in (SUPPORTED, REFUTED) or entry.get("timed") is False:
         return one
     notebooks = tuple(entry["decided_by"])
-    why = said(one.suspect, "doubted", notebooks={lang: ", ".join(notebooks) for lang in words.LANGUAGES})
+    why = said(one.suspect, "doubted", notebooks=named(notebooks))
     told = {lang: one.evidence[lang] + ("" if lang == "zh" else " ") + why[lang] for lang in words.LANGUAGES}
     return dataclasses.replace(one, verdict=UNDECIDED, evidence=told, decided_by=notebooks)
 

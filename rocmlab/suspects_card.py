@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import ceiling, experiments, gemm_judges, sensor_judges, words
+from rocmlab import ceiling, clock_readings, experiments, gemm_judges, sensor_judges, words
 from rocmlab.clues import Clues, Row, Span
-from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided
+from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided, within
 
 ROOM = 0.5  # of the step: a device that works less than this could do twice the work in the same time
 WIDER_FREE = 1.25  # times the step: a model twice as wide that takes no longer found room on the card
@@ -36,14 +36,18 @@ def wrong_dtype(clues: Clues) -> Verdict:
         return refuted("wrong_dtype", span=Span(0.0, 0.0, 0.0), **told, **kept)
     better = _other_dtype(clues)
     if better is None or not clues.step:
-        kept["no_ms"] = words.both("verdict_no_experiment")
         if clues.binds("device") is False:
-            return refuted("wrong_dtype", "hidden_dtype", span=Span(0.0, 0.0, 0.0), **told, **kept)
-        return supported("wrong_dtype", **told, **kept)
-    span = Span(*(clues.step.ms * (1 - ratio) for ratio in better))
+            return refuted("wrong_dtype", "behind", span=Span(0.0, 0.0, 0.0), **told, **kept)
+        kept["no_ms"] = words.both("verdict_no_experiment")
+        return undecided("wrong_dtype", "11", wording="no_step", **told, **kept)
+    span = within(Span(*(clues.step.ms * (1 - ratio) for ratio in better)), clues.step)
     if better[1] <= 1 - SHARE:
         return supported("wrong_dtype", span=span, **told, **kept)
-    return refuted("wrong_dtype", "hidden_dtype", span=Span(max(span.ms, 0.0), span.low, span.high), **told, **kept)
+    if better[2] > 1 - SHARE:
+        return refuted("wrong_dtype", "hidden_dtype", span=span, **told, **kept)
+    given = {"ms": ms(span), "step": ms(clues.step), "share": pct(span.ms / clues.step.ms)}
+    ends = {"low": ms(span.low), "high": ms(span.high)}
+    return undecided("wrong_dtype", "11", wording="wide", span=span, **given, **ends, **told, **kept)
 
 
 def _computed(own: float, wide: float, half: float | None) -> bool | None:
@@ -78,14 +82,14 @@ def model_small(clues: Clues) -> Verdict:
     wider = next((ratio_of(row) for row in clues.table("experiments") if row.get("name") == "width_x2"), None)
     if step is None or device is None:
         return undecided("model_small", "11", records=("step",))
-    idle = Span(step.ms - device.ms, step.low - device.high, step.high - device.low)
+    idle = within(Span(step.ms - device.ms, step.low - device.high, step.high - device.low), step)
     told: dict[str, Any] = {"device": ms(device), "step": ms(step), "share": pct(device.ms / step.ms)}
     kept: dict[str, Any] = {"records": ("step", "experiments"), "step_ms": step.ms, "grade": "D"}
     room = clues.binds("host") is True and device.high <= ROOM * step.low
     full = clues.binds("device") is True or (device.low > ROOM * step.high)
-    if room and (wider is None or wider[0] <= WIDER_FREE):
+    if room and (wider is None or wider[1] <= WIDER_FREE):
         return supported("model_small", span=idle, **told, **kept)
-    if full and (wider is None or wider[0] > WIDER_FREE):
+    if full and (wider is None or wider[2] > WIDER_FREE):
         return refuted("model_small", span=Span(0.0, 0.0, 0.0), **told, **kept)
     return undecided("model_small", "11", wording="mixed", span=idle, ms=ms(idle), **told, **kept)
 
@@ -95,6 +99,8 @@ def spilled(clues: Clues) -> Verdict:
     texts, and by the size from which reading gets slower."""
     if clues.on_cpu:
         return not_applicable("spilled", "on_cpu")
+    if any(one.get("integrated") for one in clock_readings.beside_decode(clues)):
+        return not_applicable("spilled", "integrated")
     rows, need, outside = clues.table("ceiling"), clues.weight_bytes, outside_card(clues)
     sizes = [row["bytes"] for row in rows if row.get("way") == "read" and ceiling.rate(row)]
     kept: dict[str, Any] = {

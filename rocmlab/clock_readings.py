@@ -69,9 +69,14 @@ def device(clues: Clues) -> Clock | None:
     read = beside_decode(clues)
     found = _clock("device", busy(clues, read), "sclk_mhz", "sclk_max_mhz", clues.boost_mhz, read)
     if found is None:
-        found = _clock("device", heavy(clues), "sclk_mhz", "sclk_max_mhz", clues.boost_mhz, [])
+        found = steady_load(clues)
         return found if found and found.is_full else None  # there a power limit may lower it, as decode never does
     return found
+
+
+def steady_load(clues: Clues) -> Clock | None:
+    """Return the clock of the GPU's cores under the steady load of notebook 10, read from another process."""
+    return _clock("device", heavy(clues), "sclk_mhz", "sclk_max_mhz", clues.boost_mhz, [])
 
 
 def memory(clues: Clues) -> Clock | None:

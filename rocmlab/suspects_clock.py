@@ -68,6 +68,10 @@ def _low(clues: Clues, known: dict[str, list[Clock]], told: dict[str, Any], kept
     lane = next(name for name, found in known.items() if any(one.is_low for one in found))
     told |= {"clocks": listed([one for found in known.values() for one in found])}
     cost = lost(clues, lane, known[lane])
+    steady_clock = clock_readings.steady_load(clues) if lane == "device" else None
+    only_cores = all(one.name == "device" for one in known[lane] if one.is_low)
+    if steady_clock and steady_clock.is_full and only_cores:  # between texts a card may rest before it is read
+        return undecided(SUSPECT, "04", "10", wording="rests", steady=listed([steady_clock]), **told, **kept)
     if cost is None or len(known) > 1:
         return undecided(SUSPECT, "11", wording="low_open", **told, **kept)
     return by_share(

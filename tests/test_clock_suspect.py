@@ -172,6 +172,15 @@ def test_a_steady_load_clears_a_card_but_convicts_none():
     assert judged(loaded(1500.0)).verdict == U  # training at its power limit says nothing of decode
 
 
+def test_a_card_that_is_low_between_texts_and_full_under_a_steady_load_may_only_rest():
+    def loaded(mhz):
+        rows = [{"device": "cuda:0", "phase": "sustained", **m.reading(sclk_mhz=mhz)} for _ in range(6)]
+        return changed(busy_card(sclk_mhz=510.0), sensors=rows)
+
+    assert judged(loaded(2600.0)).verdict == U and "may rest" in judged(loaded(2600.0)).evidence["en"]
+    assert judged(loaded(520.0)).verdict == S
+
+
 def test_readings_of_another_device_say_nothing():
     other = changed(busy_card(), lengths=m.lengths(33.0), generation=[
         {"device": "cpu", "sensor": m.reading(sclk_mhz=500.0, host_mhz=500.0)} for _ in range(9)])  # fmt: skip

@@ -178,7 +178,7 @@ def test_a_memory_that_is_clocked_down_is_no_roof():
 
     assert answer(clocked(1000.0))["code"] == "VERDICT_AT_ROOF"
     low = answer(clocked(96.0))
-    assert low["code"] == "VERDICT_DEVICE_BOUND" and "clocks, heat or the power plan" in low["words"]["parts"]["en"]
+    assert low["code"] == "VERDICT_DEVICE_BOUND" and "power plan at most 4.14 ms" in low["words"]["parts"]["en"]
 
 
 def test_a_core_that_is_clocked_down_is_named_where_the_host_binds():

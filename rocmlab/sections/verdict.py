@@ -111,11 +111,12 @@ def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
     table = suspects.table()["suspects"]
     mine = [one for one in found if one.verdict == SUPPORTED and one.span and one.share_pct and not one.is_limit]
     mine = [one for one in mine if table[one.suspect]["lane"] in lanes]
-    parts = [(one.name, one.span) for one in mine if not table[one.suspect].get("within")]
-    inside = [(one.name, one.span) for one in mine if table[one.suspect].get("within")]
+    named = [(one.name, suspects.ms(one.span), table[one.suspect]) for one in mine]
+    parts = [(name, _at_most(ms, entry)) for name, ms, entry in named if not entry.get("within")]
+    inside = [(name, _at_most(ms, entry)) for name, ms, entry in named if entry.get("within")]
     left = clues.part("residual", "residual")
     if left and clues.step and abs(left.ms) > MUCH * clues.step.ms:
-        parts.append((words.both("waterfall_residual"), left))
+        parts.append((words.both("waterfall_residual"), _at_most(suspects.ms(left), {})))
     made = {}
     for lang in words.LANGUAGES:
         plain, within = (_parts(each, lang) for each in (parts, inside))
@@ -124,8 +125,13 @@ def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
     return made
 
 
-def _parts(parts: list[tuple[Text, Any]], lang: str) -> str:
-    each = [words.word("verdict_part", lang, name=words.pick(name, lang), ms=suspects.ms(span)) for name, span in parts]
+def _at_most(ms: str, entry: dict[str, Any]) -> Text:
+    return words.both("verdict_at_most", value=ms) if entry.get("at_most") else dict.fromkeys(words.LANGUAGES, ms)
+
+
+def _parts(parts: list[tuple[Text, Text]], lang: str) -> str:
+    given = [{"name": words.pick(name, lang), "ms": ms[lang]} for name, ms in parts]
+    each = [words.word("verdict_part", lang, **one) for one in given]
     return words.word("list_semicolon" if any("," in one for one in each) else "list_comma", lang).join(each)
 
 

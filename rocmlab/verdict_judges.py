@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import everyday, ledger_judges, suspects, words
+from rocmlab import everyday, experiment_judges, ledger_judges, suspects, words
 from rocmlab.clues import Clues
 from rocmlab.findings import Finding, finding
 from rocmlab.speed_roofs import Roofs
 from rocmlab.suspects import SUPPORTED, UNDECIDED, Text, Verdict
 
+ALONE = 0.8  # of a delay on the host that shows: where the device binds it hides
 MUCH = 0.10  # of the step: more than this unexplained is said with the parts
 NEEDED = ("03", "04", "06", "11")  # what a verdict mostly rests on, to name where nothing is decided
 
@@ -24,10 +25,13 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     said: dict[str, Any] = {"step": suspects.ms(step), "device": suspects.ms(device), "host": suspects.ms(host)}
     said |= {"floor": suspects.ms(floor), "roof": words.number(clues.roof.gb_s, "GB/s")}
     said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(clues, found, lane)}
+    texts = clues.texts
+    said["what"] = words.both("verdict_a_token") if texts == 1 else words.both("verdict_a_step", texts=f"{texts:,}")
     numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}
     numbers |= {"residual_pct": (clues.account or {}).get("residual_pct"), "floor_ms": floor.ms if floor else None}
     numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
-    at_roof = any(one.suspect == "bandwidth" and one.verdict == SUPPORTED for one in found)
+    strong = {one.suspect for one in found if one.verdict == SUPPORTED}
+    at_roof = "bandwidth" in strong and "clocks" not in strong  # the roof of a memory that is clocked down is no roof
     if at_roof and floor and clues.regime != "host_bound":
         return finding("VERDICT_AT_ROOF", numbers=numbers, **said | {"share": suspects.pct(floor.ms / step.ms)})
     code = "VERDICT_CPU" if clues.on_cpu else f"VERDICT_{clues.regime.upper()}"
@@ -36,35 +40,67 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
 
 def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
     """Return the supported parts of a lane (None: of any) with their ms, in brackets, and what is unexplained where
-    that is much; "" where there is nothing to name."""
-    lanes = (lane,) if lane else ("host", "device")
+    that is much; "" where there is nothing to name. What lies within other parts stands apart, never beside them."""
+    lanes = (lane, "either") if lane else ("host", "device", "either")
     table = suspects.table()["suspects"]
     mine = [one for one in found if one.verdict == SUPPORTED and one.span and one.share_pct and not one.is_limit]
     mine = [one for one in mine if table[one.suspect]["lane"] in lanes]
-    parts = [(one.name, one.span) for one in mine]
+    named = [(one.name, suspects.ms(one.span), table[one.suspect]) for one in mine]
+    parts = [(name, _at_most(ms, entry)) for name, ms, entry in named if not entry.get("within")]
+    inside = [(name, _at_most(ms, entry)) for name, ms, entry in named if entry.get("within")]
     left = clues.part("residual", "residual")
     if left and clues.step and abs(left.ms) > MUCH * clues.step.ms:
-        parts.append((words.both("waterfall_residual"), left))
-    if not parts:
-        return dict.fromkeys(words.LANGUAGES, "")
+        parts.append((words.both("waterfall_residual"), _at_most(suspects.ms(left), {})))
     made = {}
     for lang in words.LANGUAGES:
-        each = [
-            words.word("verdict_part", lang, name=words.pick(name, lang), ms=suspects.ms(span)) for name, span in parts
-        ]
-        made[lang] = words.word("verdict_parts", lang, parts=words.word("list_comma", lang).join(each))
+        plain, within = (_parts(each, lang) for each in (parts, inside))
+        told = words.word("verdict_parts_within", lang, parts=plain, within=within) if plain and within else ""
+        made[lang] = words.word("verdict_parts", lang, parts=told or plain or within) if plain or within else ""
     return made
 
 
+def _at_most(ms: str, entry: dict[str, Any]) -> Text:
+    return words.both("verdict_at_most", value=ms) if entry.get("at_most") else dict.fromkeys(words.LANGUAGES, ms)
+
+
+def _parts(parts: list[tuple[Text, Text]], lang: str) -> str:
+    given = [{"name": words.pick(name, lang), "ms": ms[lang]} for name, ms in parts]
+    each = [words.word("verdict_part", lang, **one) for one in given]
+    return words.word("list_semicolon" if any("," in one for one in each) else "list_comma", lang).join(each)
+
+
 def still_open(clues: Clues, found: list[Verdict]) -> Finding:
-    """Say that the step's cause is not decided, why, and which notebooks would."""
-    why = words.both("verdict_ledger_missing" if clues.step is None else "verdict_ledger_undecided")
+    """Say that the step's cause is not decided, why, what injected delays say instead, and which notebooks would."""
+    why = undecided_why(clues, "verdict_ledger_missing")
     made_up = [one for one in found if one.suspect == "artefact" and one.verdict == SUPPORTED]
     if made_up:
         why = {lang: said.rstrip(".。") for lang, said in made_up[0].evidence.items()}
     missing = [one for one in found if one.verdict == UNDECIDED]
     notebooks = sorted({n for one in missing for n in one.decided_by}) or list(NEEDED)
-    return finding("VERDICT_OPEN", why=why, notebooks=_listed(notebooks))
+    lane, share = (None, None) if made_up else delayed(clues)
+    said = {"why": why, "notebooks": _listed(notebooks), "share": suspects.pct(share)}
+    return finding("VERDICT_OPEN", numbers={"delay_shown": share} if lane else {}, variant=lane, **said)
+
+
+def undecided_why(clues: Clues, missing: str) -> Text:
+    """Return why the ledger decides nothing: the check that failed, how its process ended, else the word `missing`."""
+    if clues.step is None:
+        return ledger_judges.absent(clues.table("step_ended")) or words.both(missing)
+    return ledger_judges.why(clues.account or {})
+
+
+def delayed(clues: Clues) -> tuple[str | None, float | None]:
+    """Return the lane that a delay injected on it shows to bind, and the share of the delay that showed; the step of 11
+    has one text, so nothing where that which was taken apart has more."""
+    rows = {row["name"]: row for row in clues.table("experiments") if row.get("name")}
+    found = experiment_judges.judge_delays(rows) if clues.texts == 1 and not clues.on_cpu else []
+    if not found:
+        return None, None
+    numbers = found[0]["numbers"]
+    lane = found[0]["variant"]
+    if lane == "host_only" and numbers["host_delay_shown"] >= ALONE:
+        lane = "host"
+    return (lane, numbers[f"{lane}_delay_shown"]) if lane in ("host", "device") else (None, None)
 
 
 def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Finding]:
@@ -81,7 +117,7 @@ def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Findi
         made.append(_ratio(roofs))
     missing = [one for one in found if one.verdict == UNDECIDED]
     if missing:
-        names = _joined([one.name for one in missing])
+        names = _joined([one.name for one in missing], "list_semicolon")
         numbers = {"count": len(missing), "total": len(found)}
         notebooks = _listed(sorted({n for one in missing for n in one.decided_by}))
         made.append(finding("SUSPECTS_UNDECIDED", numbers=numbers, names=names, notebooks=notebooks))
@@ -104,8 +140,8 @@ def _ratio(roofs: Roofs) -> Finding:
     return finding("RATIO_ROOFS", numbers=numbers, variant=None if roofs.why == "undecided" else roofs.why, **said)
 
 
-def _joined(texts: list[Text]) -> Text:
-    return {lang: words.word("list_comma", lang).join(words.pick(t, lang) for t in texts) for lang in words.LANGUAGES}
+def _joined(texts: list[Text], by: str = "list_comma") -> Text:
+    return {lang: words.word(by, lang).join(words.pick(t, lang) for t in texts) for lang in words.LANGUAGES}
 
 
 def _listed(names: list[str]) -> Text:

@@ -217,17 +217,6 @@ def test_plans_made_in_every_decode_step_are_a_fault_and_fewer_are_none(made, sa
         assert found["PLANS_IN_EVERY_STEP"]["numbers"] == {"plans_made": 2, "plans_ms_a_step": 25.0}
 
 
-def test_children_share_compiled_modules_only_where_python_writes_none(monkeypatch, tmp_path):
-    pytest.importorskip("torch")
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    assert logbook.bytecode("x") == {}
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(logbook.importlib.util, "cache_from_source", lambda path: str(tmp_path / "none.pyc"))
-    assert logbook.bytecode("x") == {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": "x"}
-    monkeypatch.setattr(logbook.importlib.util, "cache_from_source", lambda path: __file__)
-    assert logbook.bytecode("x") == {}
-
-
 def test_the_findings_can_come_out_each_way():
     full = [f["code"] for f in backend_judges.judge(runs(), whole(steps=2))]
     assert full[0] == "GEMMS_AS_REQUIRED" and "LOGGING_SLOWS" in full

@@ -18,10 +18,11 @@ from rocmlab import (
     plots,
     remedies,
     results,
+    sensor_judges,
     words,
     yardstick_judges,
 )
-from rocmlab.findings import Finding
+from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question
 from rocmlab.sections.prefill_decode import footer
 from rocmlab.timing import Interval
@@ -35,15 +36,20 @@ def section(run: Path) -> Section:
     """Return predictions beside observations, the ranking of remedies, both figures and the findings of notebook 11."""
     rows, foretold = results.rows(run, "experiments"), results.rows(run, "predictions")
     account, engines = ledger.of_run(run), results.rows(run, "yardstick")
-    if not rows and not foretold and not account:
+    why = None if account else ledger_judges.absent(results.rows(run, "step_ended"))
+    if not rows and not foretold and not account and not why:
         return Section("11", question("11"), missing=words.both("reason_no_records", notebook="11"))
     found = experiment_judges.judge(rows, foretold)
     made = Section("11", question("11"), findings=[*ledger_judges.judge(account), *found], how=words.both("how_11"))
     made.findings += yardstick_judges.judge(engines, results.rows(run, "lengths")) if engines else []
+    made.findings += judge_sensors(rows, results.rows(run, "step"))
     head: dict[str, Any] = next((row for row in rows or foretold if row.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
     made.answers = _answers(found)
     shown = ("ledger_quantities", "ledger_checks")
+    if why:
+        made.findings.insert(0, finding("STEP_NOT_TAKEN_APART", why=why))
+        made.absent |= dict.fromkeys(shown, why)
     made.tables = [one for one in ledger_tables.tables(account) if one.name in shown] if account else []
     if foretold:
         foreseen = words.both("experiments_foretold")
@@ -79,6 +85,16 @@ def section(run: Path) -> Section:
     else:
         made.absent["experiments_gains"] = words.both("experiments_none_gained")
     return made
+
+
+def judge_sensors(rows: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[Finding]:
+    """Say when the step slowed down while the ledger was measured, or heat or memory stood in the way of a change."""
+    whole: list[float] = next((row["samples_ms"] for row in steps if row.get("quantity") == "T"), [])
+    beside: list[Any] = next((row["sensors"] for row in steps if row.get("sensors")), [])
+    found = sensor_judges.faults(beside, whole, "decode step")
+    told = {one["code"] for one in found}
+    later = sensor_judges.faults([row.get("sensor") for row in rows], op="experiments")
+    return found + [one for one in later if one["code"] not in told]
 
 
 def _answers(found: list[Finding]) -> dict[str, Finding]:
@@ -134,6 +150,7 @@ def ranking(ranked: list[dict[str, Any]]) -> pd.DataFrame:
         line = {"remedy": experiment_judges.label(one["name"]), "status": one["status"], "gain_ratio": gain}
         line |= {"gain_ratio_reason": why, "decode_tok_s": one["decode_tok_s"], "compile_s": one["compile_s"]}
         line |= {"memory_gib": one["memory_gib"], "logits_error": one["logits_error"]}
+        line |= {f"{name}_reason": _short(one["logits_reason"]) for name in ("logits_error", "own_error")}
         lines.append(line | {"own_error": one["logits_error_baseline"]})
     return pd.DataFrame(lines)
 

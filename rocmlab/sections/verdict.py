@@ -70,7 +70,7 @@ def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) ->
         )
         made.tables.append(Table("roofs", words.both("verdict_roofs"), roof_table(roofs), labels=LABELS))
     no_roofs = words.both("reason_cpu_subject" if clues.on_cpu else "reason_no_roofs")
-    no_ledger = words.both("reason_no_ledger" if clues.step is None else "verdict_ledger_undecided")
+    no_ledger = verdict_judges.undecided_why(clues, "reason_no_ledger")
     made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), no_ledger)
     made.absent |= {"roofs": no_roofs, "roofs-figure": no_roofs}
     if clues.on_cpu:
@@ -89,7 +89,7 @@ def hypothesis_table(found: list[Verdict]) -> pd.DataFrame:
         if one.span and one.span.high > one.span.low:
             line |= {"verdict_ms_low": one.span.low, "verdict_ms_high": one.span.high}
         line |= {"verdict_share_pct": one.share_pct, "verdict_share_pct_reason": _no_share(one)}
-        grade = one.grade if one.verdict != NOT_APPLICABLE else None
+        grade = one.grade if one.verdict in (SUPPORTED, REFUTED) or one.span else None
         line |= {"verdict_grade": grade, "verdict_grade_reason": words.both("verdict_no_grade")}
         lines.append(line | {"verdict_evidence": one.evidence})
     return pd.DataFrame(lines)

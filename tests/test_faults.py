@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_steps import Device, small
 
-from rocmlab import clock, decode, ledger, ledger_judges, models, prefilled, results, rig, step_device, steps
+from rocmlab import clock, decode, ledger, ledger_judges, model_bytes, prefilled, results, rig, step_device, steps
 from rocmlab import twin as twins
 
 LAYERS = 4
@@ -126,8 +126,8 @@ def test_weights_in_a_wrong_dtype_double_the_floor_with_the_device(monkeypatch, 
 
 def test_the_bytes_of_a_token_are_those_of_the_weights_as_they_lie_in_memory():
     half = small(dtype=torch.float16)
-    small_bytes = models.weight_bytes(half)
-    assert models.weight_bytes(half.float()) == 2 * small_bytes
+    small_bytes = model_bytes.weight_bytes(half)
+    assert model_bytes.weight_bytes(half.float()) == 2 * small_bytes
 
 
 def unfused(bench):

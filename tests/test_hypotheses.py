@@ -48,6 +48,7 @@ def other_operator():
 
 def in_memory(used, outside, before=None, whole=8.0, **rows):
     """The card of m.spilled() with readings of its memory, in GiB; `before`: what lay outside before the model came."""
+
     def of(used, outside):
         sizes = {"memory_used_bytes": used, "memory_total_bytes": whole, "spilled_bytes": outside}
         return {key: None if size is None else size * 2**30 for key, size in sizes.items()}

@@ -513,6 +513,14 @@ def test_padding_that_costs_and_that_does_not():
     assert batch_judges.judge_padding(plain) == []
 
 
+def test_padding_whose_interval_reaches_into_the_other_costs_nothing_that_is_shown():
+    plain, padded = sweeps.batches({4: 20.0}, alone_ms=20.0), sweeps.batches({4: 21.0}, padded=True, alone_ms=20.0)
+    for row in (one for one in [*plain, *padded] if one["kind"] == "item"):
+        row["decode_step_ms"] *= 1 + 0.1 * (row["pass"] % 2)  # a tenth up at every other pass; padding adds a twentieth
+    (found,) = batch_judges.judge_padding(plain + padded)
+    assert found["variant"] == "same" and found["numbers"]["padded_over_batch_1"] > 1.05
+
+
 def test_a_batch_without_its_anchor_has_no_step_in_the_record():
     rows = [row for row in sweeps.batches(FLAT) if row.get("beside") != 32]
     record = sweep.sweep(rows, 100, 500.0, "measured")

@@ -204,6 +204,18 @@ PLANTED = [
     _planted("in_place", _in_place),
     _planted("crashes_either_way", _crash_twice, library="dnn"),
 ]
+def _shouts(t, x):
+    """Write what looks like an answer to stdout, past Python."""
+    os.write(1, b'{"id": 1, "result": {"inputs": []}}\n')
+    return x * 2
+
+
+FIRST_AND_LAST = [
+    bad("crashes_first", _only_in_float64(read_a_null_pointer)),
+    bad("good_between", lambda t, x: x * 2),
+    bad("shouts", _shouts),
+    bad("hangs_last", _only_in_float64(hang), limit_s=2),
+]
 LATE = [
     bad("ends_later", _ends_later, timed=False),
     bad("good_after_a_late_end", lambda t, x: x * 2, timed=False),

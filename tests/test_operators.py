@@ -240,6 +240,18 @@ def test_a_second_result_on_another_device_is_seen():
     assert evidence.verdict(row(device="cpu")) == "CPU_RESULT"
 
 
+def test_the_first_and_the_last_operator_cost_one_row_each_too(tmp_path):
+    run = study(tmp_path, "bad_operators:FIRST_AND_LAST", limit_s=30)
+    rows = results.rows(run.path, "operators")
+    assert [(row["op"], evidence.verdict(row)) for row in rows] == [
+        ("crashes_first", "CRASH"),
+        ("good_between", "PASS"),
+        ("shouts", "PASS"),
+        ("hangs_last", "TIMEOUT"),
+    ]
+    assert [row["worker"] for row in rows] == [1, 2, 2, 2]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="ends by a signal of POSIX")
 def test_a_worker_that_ends_after_its_answer_is_noted_at_that_operator_and_costs_none(tmp_path, monkeypatch):
     whole = results.Run.append

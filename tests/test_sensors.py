@@ -356,7 +356,8 @@ def test_a_sampler_that_read_nothing_has_shown_nothing():
 
 
 @pytest.mark.parametrize(
-    ("says", "ready"), [("print('ready')", True), ("print('hello'); print('ready')", True), ("raise SystemExit(3)", False)]
+    ("says", "ready"),
+    [("print('ready')", True), ("print('hello'); print('ready')", True), ("raise SystemExit(3)", False)],
 )
 def test_a_sampler_is_ready_when_it_says_so_and_not_when_it_ends(tmp_path, monkeypatch, says, ready):
     """Its process is replaced by one that says what is given, and then waits for its input to close."""

@@ -198,6 +198,8 @@ def planted(tmp_path_factory):
         ("over_1024_but_small", ["PASS"] * 3),  # which is why sizes stand beside a result
         ("bfloat16_only", ["PASS", "PASS", "WRONG_VALUE"]),
         ("a_tenth_in_bfloat16", ["PASS", "PASS", "WRONG_VALUE"]),
+        ("last_row_when_large", ["WRONG_VALUE"] * 3),
+        ("infinite_between_the_rows_compared", ["NAN"] * 3),
         ("in_place", ["WRONG_VALUE"] * 3),
         ("crashes_either_way", ["CRASH"] * 3),
     ],

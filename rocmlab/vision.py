@@ -32,7 +32,7 @@ def study(
 
     A crash or a hang costs the arm that was being measured: a fresh worker goes on with the others.
     """
-    where: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    where: dict[str, Any] = run.where()
     where["device"] = device
     ended = []
     if cost_pairs:

@@ -83,6 +83,31 @@ def test_a_copy_takes_what_one_pass_takes(monkeypatch):
     assert all(row["samples_ms"] == [2.0] * loading.SAMPLES for row in rows)
 
 
+def test_a_filter_that_computes_something_else_on_its_device_is_counted():
+    """One pixel a level apart is rounding, one two levels apart is not."""
+    import types
+
+    class Placed:
+        def __init__(self, picture):
+            self.picture = picture
+
+        def get(self):
+            return self.picture
+
+    def blur(given, size, sigma):
+        if not isinstance(given, Placed):
+            return given
+        made = given.picture.copy()
+        made[0, 0, 0] ^= 1
+        made[1, 1, 1] ^= 2
+        return Placed(made)
+
+    stand_in = types.SimpleNamespace(UMat=Placed, GaussianBlur=blur, ocl=types.SimpleNamespace(finish=lambda: None))
+    row = opencv._filter(stand_in, 9)
+    assert (row["levels_apart"], row["pixels_apart"]) == (2, 1)
+    assert all(len(row[f"{way}_ms"]) == opencv.SAMPLES for way in ("mat", "umat", "umat_copied"))
+
+
 def loaders(**ms: float | list[float]) -> list[dict]:
     rows = []
     for name, one in ms.items():

@@ -481,6 +481,25 @@ def test_each_level_can_come_out_otherwise(change, level, state):
         ("AssertionError: shapes differ", "ERROR"),
     ],
 )
+@pytest.mark.parametrize(
+    ("own", "cpu", "state"),
+    [
+        ([1.0] * 6, [1.2] * 6, "yes"),
+        ([1.0] * 6, [1.2], "unknown"),  # one sample has no interval, and a fifth is within what a machine does
+        ([1.0], [1.2] * 6, "unknown"),
+        ([1.0] * 6, [1.6], "yes"),
+        ([1.6], [1.0] * 6, "no"),
+        ([1.2], [1.0] * 6, "unknown"),
+        ([1.2] * 6, [1.0] * 6, "no"),
+        ([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [1.4, 1.5, 1.6, 1.7, 1.8, 1.9], "unknown"),
+        ([1.0] * 6, [], "unknown"),
+    ],
+)
+def test_faster_than_the_cpu_needs_intervals_apart_and_few_samples_more(own, cpu, state):
+    timed = row(steady_ms=own, evidence={"cpu": {"steady_ms": cpu}})
+    assert evidence.levels(timed)["faster_than_cpu"] == state
+
+
 def test_errors_are_told_apart(error, code):
     assert evidence.verdict(row(error=error)) == code
 

@@ -470,18 +470,6 @@ def test_each_level_can_come_out_otherwise(change, level, state):
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "OUT_OF_MEMORY"),
-        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", "OUT_OF_MEMORY"),
-        ("RuntimeError: No available kernel. Aborting execution.", "NOT_SUPPORTED"),
-        ("NotImplementedError: \"addmm_cuda\" not implemented for 'Float8_e4m3fn'", "NOT_SUPPORTED"),
-        ("RuntimeError: HIP error: invalid device function", "ERROR"),
-        ("RuntimeError: miopenStatusUnknownError", "ERROR"),
-        ("AssertionError: shapes differ", "ERROR"),
-    ],
-)
-@pytest.mark.parametrize(
     ("own", "cpu", "state"),
     [
         ([1.0] * 6, [1.2] * 6, "yes"),
@@ -500,6 +488,18 @@ def test_faster_than_the_cpu_needs_intervals_apart_and_few_samples_more(own, cpu
     assert evidence.levels(timed)["faster_than_cpu"] == state
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "OUT_OF_MEMORY"),
+        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", "OUT_OF_MEMORY"),
+        ("RuntimeError: No available kernel. Aborting execution.", "NOT_SUPPORTED"),
+        ("NotImplementedError: \"addmm_cuda\" not implemented for 'Float8_e4m3fn'", "NOT_SUPPORTED"),
+        ("RuntimeError: HIP error: invalid device function", "ERROR"),
+        ("RuntimeError: miopenStatusUnknownError", "ERROR"),
+        ("AssertionError: shapes differ", "ERROR"),
+    ],
+)
 def test_errors_are_told_apart(error, code):
     assert evidence.verdict(row(error=error)) == code
 

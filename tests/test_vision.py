@@ -61,6 +61,16 @@ def test_weights_and_inputs_are_the_same_every_time():
     assert networks.inputs("bert_base", 3, 8, 7).shape == (3, 7)
 
 
+def test_float32_is_kept_free_of_tf32():
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        assert network_steps.exact() is False
+        assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (False, False)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
 def test_training_learns_its_batch():
     step = network_steps.stepper("resnet50", networks.build("resnet50", "tiny"), 4, "cpu", split("float32"), PLAN)
     losses = [float(step()) for _ in range(6)]

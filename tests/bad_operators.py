@@ -224,6 +224,8 @@ FIRST_AND_LAST = [
     bad("crashes_first", _only_in_float64(read_a_null_pointer)),
     bad("good_between", lambda t, x: x * 2),
     bad("shouts", _shouts),
+    bad("poisons", _only_in_float64(lambda: _raise(RuntimeError("HIP error: an illegal memory access was met")))),
+    bad("good_after_poison", lambda t, x: x * 2),
     bad("hangs_last", _only_in_float64(hang), limit_s=2),
 ]
 LATE = [

@@ -249,9 +249,11 @@ def test_the_first_and_the_last_operator_cost_one_row_each_too(tmp_path):
         ("crashes_first", "CRASH"),
         ("good_between", "PASS"),
         ("shouts", "PASS"),
+        ("poisons", "ERROR"),
+        ("good_after_poison", "PASS"),
         ("hangs_last", "TIMEOUT"),
     ]
-    assert [row["worker"] for row in rows] == [1, 2, 2, 2]
+    assert [row["worker"] for row in rows] == [1, 2, 2, 2, 3, 3], "an error that stays in the driver costs the worker"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="ends by a signal of POSIX")

@@ -79,7 +79,8 @@ def study(run: Run, device: str, plan: Plan, keeper: worker.Worker | None = None
             elif reason is None and time.monotonic() - began > plan.budget_s:
                 reason = "budget_spent"
             row = {"status": "NOT_TRIED", "not_tried": reason} if reason else one(keeper, check, dtype, device, plan)
-            dead = dead + 1 if row.get("no_worker") else 0
+            if not reason:  # a row that was not tried says nothing about workers
+                dead = dead + 1 if row.get("no_worker") else 0
             last = {**header, **name, **static(check, dtype), **row, "worker": keeper.started}
             run.append(TABLE, last)
             count += 1

@@ -242,6 +242,19 @@ def test_a_second_result_on_another_device_is_seen():
     assert evidence.verdict(row(device="cpu")) == "CPU_RESULT"
 
 
+def test_a_worker_that_never_starts_is_given_up_and_every_row_is_still_there(tmp_path):
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    keeper = worker.Worker(env={"PYTHONPATH": path}, first=("bad_operators:first_fails", {}))
+    run = results.start("02", str(tmp_path))
+    plan = operator_study.Plan(catalogue="bad_operators:PLANTED", dtypes=("float32",), limit_s=30)
+    assert operator_study.study(run, "cpu", plan, keeper) == 11
+    rows = run.rows("operators")
+    assert [evidence.verdict(row) for row in rows] == ["ERROR"] * 3 + ["NOT_TRIED"] * 8 and keeper.started == 3
+    assert {row.get("not_tried") for row in rows[3:]} == {"worker_will_not_start"}
+    found = {one["code"]: one for one in operator_judges.judge(rows)}
+    assert "no driver" in findings.say(found["ERROR"])["sentence"] and "NOT_ALL_TRIED" in found
+
+
 def test_the_first_and_the_last_operator_cost_one_row_each_too(tmp_path):
     run = study(tmp_path, "bad_operators:FIRST_AND_LAST", limit_s=30)
     rows = results.rows(run.path, "operators")

@@ -72,7 +72,7 @@ def study(run: Run, device: str, plan: Plan, keeper: worker.Worker | None = None
     last: dict[str, Any] = {}
     with keeper:
         for check, dtype, reason in chosen(plan, device):
-            _late(run, keeper, last)
+            late_end(run, keeper, last)
             name = {"op": check.name, "family": check.family, "dtype": dtype}
             if dead >= PATIENCE:
                 reason = "worker_will_not_start"
@@ -84,11 +84,11 @@ def study(run: Run, device: str, plan: Plan, keeper: worker.Worker | None = None
             last = {**header, **name, **static(check, dtype), **row, "worker": keeper.started}
             run.append(TABLE, last)
             count += 1
-        _late(run, keeper, last)
+        late_end(run, keeper, last)
     return count
 
 
-def _late(run: Run, keeper: worker.Worker, last: dict[str, Any]) -> None:
+def late_end(run: Run, keeper: worker.Worker, last: dict[str, Any]) -> None:
     """Write the last row once more, with a warning, where its worker ended after it had answered."""
     ended = keeper.gone()
     if ended and last:

@@ -225,6 +225,37 @@ def test_a_crash_with_the_library_off_as_well_is_no_fault_of_the_library(planted
     assert [one["code"] for one in operator_judges.judge([row]) if "LIBRARY" in one["code"]] == ["NOT_THE_LIBRARY"]
 
 
+def test_a_library_is_as_it_was_after_a_second_try():
+    import torch
+
+    from rocmlab import switches
+
+    before = torch.backends.mkldnn.enabled
+    try:
+        for enabled in (True, False):
+            torch.backends.mkldnn.enabled = enabled
+            with switches.switched("dnn", True, "cpu"):
+                assert torch.backends.mkldnn.enabled is False
+            assert torch.backends.mkldnn.enabled is enabled
+            with switches.switched("dnn", False, "cpu") as words:
+                assert words is None and torch.backends.mkldnn.enabled is enabled
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
+def test_memory_that_grows_once_is_a_cache_and_no_leak(monkeypatch):
+    """An allocator keeps what was freed the first time; the same calls again take nothing more."""
+    from rocmlab import operator_timing
+
+    grown = iter([{"device_growth_bytes": 64 << 20}, {"device_growth_bytes": 0}, {"device_growth_bytes": 64 << 20}] * 2)
+    monkeypatch.setattr(operator_timing, "_grown", lambda work, device: ([0.1] * 6, next(grown)))
+    check, seen = operators.load()["add"], []
+    for _ in range(3):
+        seen.append(evidence.leaks({"growth": operator_timing.row(check, "float32", "cpu")["growth"]}))
+    # 64 then 0: a cache. 64 then 64: a leak. 0: no second look.
+    assert seen == [False, True, False]
+
+
 @pytest.mark.parametrize("code", ["NOT_SUPPORTED", "OUT_OF_MEMORY", "NO_REFERENCE"])
 def test_a_second_try_that_was_refused_blames_nobody(planted, code):
     row = {**planted["tail_lost", "float32"], "retry": {"switch": "MIOpen off", "verdict": code}}

@@ -214,6 +214,8 @@ PLANTED = [
     _planted("in_place", _in_place),
     _planted("crashes_either_way", _crash_twice, library="dnn"),
 ]  # fmt: skip
+
+
 def _shouts(t, x):
     """Write what looks like an answer to stdout, past Python."""
     os.write(1, b'{"id": 1, "result": {"inputs": []}}\n')

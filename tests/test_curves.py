@@ -393,6 +393,23 @@ def test_neither_is_undecided_and_says_why(steps, roof_gb_s, variant):
     assert found[0]["status"] == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("steps", "to"), [({1: 20, 2: 29, 4: 80}, 2), ({1: 20, 2: 21, 4: 29, 8: 40}, 4), ({1: 20, 2: 39, 4: 21, 8: 80}, 1)]
+)
+def test_up_to_a_batch_means_all_batches_below_it_too(steps, to):
+    """Growth of less than half, 30 ms: a batch of 4 that is quick again does not make 2 quick."""
+    assert judged(steps)[1][0]["words"]["flat_to"] == to
+    assert curves.flat_to({1: 20.0}, 1.5) == 1
+
+
+def test_a_prefill_that_is_quick_again_at_a_longer_prompt_is_not_flat_up_to_there():
+    rows = sweeps.lengths(contexts=(100, 500, 2000))
+    for row in rows:
+        row["t_prefill_s"] = {100: 0.02, 500: 0.06, 2000: 0.021}.get(row.get("length"), 0.02)
+    assert codes(curve_judges.judge_prefill(rows)) == []  # neither flat throughout, nor longer in the end
+    assert curves.flat_to({100: 20.0, 500: 60.0, 2000: 21.0}, 1.25) == 100
+
+
 def test_a_step_faster_than_the_roof_allows_is_impossible():
     assert codes(judged(FLAT, 47.0)[1]) == ["IMPOSSIBLE_RATE"]
     assert codes(judged(FLAT, 49.5)[1]) == ["BANDWIDTH_BOUND"]  # within 5% of a measured ceiling
@@ -482,6 +499,14 @@ def test_padding_that_costs_and_that_does_not():
         row["decode_step_ms"] *= 1 if row["kind"] == "anchor" else 20 / 26
     assert batch_judges.judge_padding(plain + padded)[0]["variant"] == "same"
     assert batch_judges.judge_padding(plain) == []
+
+
+def test_padding_whose_interval_reaches_into_the_other_costs_nothing_that_is_shown():
+    plain, padded = sweeps.batches({4: 20.0}, alone_ms=20.0), sweeps.batches({4: 21.0}, padded=True, alone_ms=20.0)
+    for row in (one for one in [*plain, *padded] if one["kind"] == "item"):
+        row["decode_step_ms"] *= 1 + 0.1 * (row["pass"] % 2)  # a tenth up at every other pass; padding adds a twentieth
+    (found,) = batch_judges.judge_padding(plain + padded)
+    assert found["variant"] == "same" and found["numbers"]["padded_over_batch_1"] > 1.05
 
 
 def test_a_batch_without_its_anchor_has_no_step_in_the_record():

@@ -32,6 +32,74 @@ def test_the_loader_is_measured_for_real(tmp_path):
     assert frame["images_a_second"].iloc[0].median > 0 and frame["images_a_second_reason"].iloc[2]
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_batch_takes_what_it_takes_however_many_come_at_once(monkeypatch, count):
+    """A loader that hands out a batch every 10 ms, by a clock that only it moves."""
+    import torch.utils.data
+
+    now = [0.0]
+
+    class Loader:
+        def __init__(self, data, batch_size, num_workers):
+            self.left = len(data) // batch_size
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self.left:
+                raise StopIteration
+            self.left -= 1
+            now[0] += 0.01
+            return None
+
+    monkeypatch.setattr(torch.utils.data, "DataLoader", Loader)
+    monkeypatch.setattr(loading.time, "perf_counter", lambda: now[0])
+    found = loading.one_loader(count, batch=4, image=8, batches=9)
+    assert found["samples_ms"] == pytest.approx([10.0] * len(found["samples_ms"])) and len(found["samples_ms"]) >= 6
+    assert found["start_ms"] == pytest.approx(10.0)
+
+
+def test_a_copy_takes_what_one_pass_takes(monkeypatch):
+    """Small sizes are copied many times between two readings of the clock: 2 ms a copy stay 2 ms."""
+    import torch
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    monkeypatch.setattr(loading, "_copies", lambda target, given, count: count)
+    monkeypatch.setattr(loading.clock, "warm", lambda *_, **__: [])
+    monkeypatch.setattr(loading.clock, "timed", lambda count, device: 2.0 * count)
+    monkeypatch.setattr(loading, "SIZES", (loading.KIB, loading.MIB))
+    rows = loading.copies("cpu", 3 * loading.MIB)
+    assert {row["bytes"] for row in rows} == {loading.KIB, loading.MIB, 3 * loading.MIB}
+    assert {row["passes"] for row in rows} == {4096, 4, 1}
+    assert all(row["samples_ms"] == [2.0] * loading.SAMPLES for row in rows)
+
+
+def test_a_filter_that_computes_something_else_on_its_device_is_counted():
+    """One pixel a level apart is rounding, one two levels apart is not."""
+    import types
+
+    class Placed:
+        def __init__(self, picture):
+            self.picture = picture
+
+        def get(self):
+            return self.picture
+
+    def blur(given, size, sigma):
+        if not isinstance(given, Placed):
+            return given
+        made = given.picture.copy()
+        made[0, 0, 0] ^= 1
+        made[1, 1, 1] ^= 2
+        return Placed(made)
+
+    stand_in = types.SimpleNamespace(UMat=Placed, GaussianBlur=blur, ocl=types.SimpleNamespace(finish=lambda: None))
+    row = opencv._filter(stand_in, 9)
+    assert (row["levels_apart"], row["pixels_apart"]) == (2, 1)
+    assert all(len(row[f"{way}_ms"]) == opencv.SAMPLES for way in ("mat", "umat", "umat_copied"))
+
+
 def loaders(**ms: float | list[float]) -> list[dict]:
     rows = []
     for name, one in ms.items():

@@ -54,6 +54,16 @@ def test_weights_and_inputs_are_the_same_every_time():
     assert networks.inputs("bert_base", 3, 8, 7).shape == (3, 7)
 
 
+def test_float32_is_kept_free_of_tf32():
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        assert network_steps.exact() is False
+        assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (False, False)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
 def test_training_learns_its_batch():
     step = network_steps.stepper("resnet50", networks.build("resnet50", "tiny"), 4, "cpu", split("float32"), PLAN)
     losses = [float(step()) for _ in range(6)]
@@ -245,10 +255,13 @@ def test_channels_last_is_applied_to_weights_and_images(model):
             kept.append(layer.weight.is_contiguous(memory_format=last) and not layer.weight.is_contiguous())
 
         wide = [one for one in network.modules() if isinstance(one, torch.nn.Conv2d) and one.kernel_size == (3, 3)]
-        wide[-1].register_forward_pre_hook(look)
+        first = next(one for one in network.modules() if isinstance(one, torch.nn.Conv2d))
+        first.register_forward_pre_hook(look)  # what the images are; further in, the weights alone would decide
+        if wide[-1] is not first:
+            wide[-1].register_forward_pre_hook(look)
         network_steps.stepper(model, network, 2, "cpu", split(arm), PLAN)()
-    assert seen["float32"] == [False, False]
-    assert seen["float32 channels_last"] == seen["bfloat16 channels_last"] == [True, True]
+    assert seen["float32"] == [False] * 4
+    assert seen["float32 channels_last"] == seen["bfloat16 channels_last"] == [True] * 4
 
 
 def test_a_scaled_loss_moves_the_weights_as_an_unscaled_one_does(monkeypatch):

@@ -161,7 +161,7 @@ def _open(
         return undecided(SUSPECT, "04", wording="edge", **told, **kept)
     if saving:
         return undecided(SUSPECT, "04", wording="plan", plan=saving, **told, **kept)
-    if not any(told["kept"].values()):
+    if not clues.table("lengths") and not every:
         return undecided(SUSPECT, "04", **kept)
     missing = [lane for lane in lanes if not any(one.name == lane and one.known for one in every)]
     who = {lang: words.word("list_or", lang).join(words.word(f"verdict_whose_{x}", lang) for x in missing)

@@ -1,7 +1,7 @@
 """What a verdict on one suspect is, and the one rule for a suspect that owns a part of the step.
 
-The suspects' names and wordings live in `suspects.yaml`; the modules suspects_host, suspects_device and
-suspects_baseline judge them, and `hypotheses` puts the verdicts in order.
+The suspects' names and wordings live in `suspects.yaml`; the modules suspects_host, suspects_device,
+suspects_card, suspects_clock and suspects_baseline judge them, and `hypotheses` puts the verdicts in order.
 """
 
 from __future__ import annotations

@@ -151,6 +151,13 @@ def test_each_length_is_visited_twice_before_the_steady_rounds(study):
     assert mine == [*start, *((length, "steady") for length in (12, 24, 24, 12, 12, 24))]
 
 
+def test_the_sensors_are_read_before_the_model_is_loaded_and_after_each_text(study):
+    _, rows, _ = study
+    assert next(r["kind"] for r in rows if r["process"] == 0) == "before"
+    read = [r for r in rows if r["kind"] in ("before", "hand")]
+    assert all("memory_used_bytes" in r["sensor"] and "host_mhz" in r["sensor"] for r in read)
+
+
 def test_the_further_process_measures_the_shortest_length_only(study):
     _, rows, _ = study
     assert {r["length"] for r in rows if r["process"] == 1 and r["kind"] == "hand" and r["visit"] != "cold"} == {12}
@@ -176,7 +183,7 @@ def test_each_row_carries_what_makes_it_comparable(study):
     wanted = {"run", "notebook", "model_hash", "dtype", "visit", "process", "clock", "evidence_grade", "method_version"}
     wanted |= {"device", "stop_rule", "prompt_hash", "prompt_tokens", "new_tokens", "batch", "load"}
     for row in rows:
-        assert wanted <= set(row) or row["kind"] == "conditions"
+        assert wanted <= set(row) or row["kind"] in ("before", "conditions")
 
 
 def test_a_length_that_does_not_fit_is_a_row_and_the_others_go_on(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """What a verdict on one suspect is, and the one rule for a suspect that owns a part of the step.
 
-The suspects' names and wordings live in `suspects.yaml`; the modules suspects_host, suspects_device and
-suspects_baseline judge them, and `hypotheses` puts the verdicts in order.
+The suspects' names and wordings live in `suspects.yaml`; the modules suspects_host, suspects_device,
+suspects_card, suspects_clock and suspects_baseline judge them, and `hypotheses` puts the verdicts in order.
 """
 
 from __future__ import annotations
@@ -154,9 +154,10 @@ def by_share(
     if binds is False:
         lanes = {"lane": words.both(f"lane_{OTHER[lane]}"), "hidden": ms(found)}
         return refuted(suspect, "hidden", span=Span(0.0, 0.0, 0.0), **lanes, **told, **kept)
-    if binds is None:
-        return undecided(suspect, "11", wording="mixed", span=found, **told, **kept)
     if low < SHARE:
         return undecided(suspect, *notebooks, wording="wide", span=found, low=ms(found.low), high=ms(found.high),
                          **told, **kept)  # fmt: skip
+    if binds is None:
+        wording = "mixed_cpu" if clues.on_cpu else "mixed"
+        return undecided(suspect, "11", wording=wording, span=found, **told, **kept)
     return supported(suspect, wording, span=found, **told, **kept)

@@ -109,13 +109,17 @@ def _less(work: Span, floor: Span) -> Span:
 
 
 def slowing(clues: Clues) -> Fall | None:
-    """Return the first series of equal steps of notebook 04 that got slower, with the clock beside it."""
-    rows = clues.table("lengths")
-    key = "host_mhz" if clues.on_cpu else "sclk_mhz"
+    """Return the first series of equal steps of notebook 04 that got slower, with the clock beside it.
+
+    The clock is that of the side that sets the pace: a GPU that waits for a host which got slower lowers its own.
+    """
+    rows, of_host = clues.table("lengths"), _lanes(clues) == ("host",)
     for length in _lengths(rows):
         calls = curves.gaps_ms(rows, length)
         if drift.slowing(calls):
-            return clock_readings.fall(calls, [r["sensor"] for r in _steady(rows, length) if r.get("sensor")], key)
+            read = [row["sensor"] for row in _steady(rows, length) if isinstance(row.get("sensor"), dict)]
+            read = read if of_host else clock_readings.busy(clues, read)
+            return clock_readings.fall(calls, read, "host_mhz" if of_host else "sclk_mhz")
     return None
 
 
@@ -161,7 +165,7 @@ def _open(
         return undecided(SUSPECT, "04", wording="edge", **told, **kept)
     if saving:
         return undecided(SUSPECT, "04", wording="plan", plan=saving, **told, **kept)
-    if not any(told["kept"].values()):
+    if not clues.table("lengths") and not every:
         return undecided(SUSPECT, "04", **kept)
     missing = [lane for lane in lanes if not any(one.name == lane and one.known for one in every)]
     who = {lang: words.word("list_or", lang).join(words.word(f"verdict_whose_{x}", lang) for x in missing)

@@ -28,6 +28,8 @@ def bandwidth(clues: Clues) -> Verdict:
     if step is None or floor is None:
         step, floor = _floor_of_lengths(clues)
         records = ("lengths", "ceiling")
+    if clues.roof.gb_s is None and (clues.step or curves.steady(clues.table("lengths"))["tpot_ms"].notna().any()):
+        return undecided("bandwidth", "04", wording="no_roof", why=clues.roof.reason, records=records)
     if step is None or floor is None:
         return undecided("bandwidth", "04", "11", records=records)
     share = 100 * floor.ms / step.ms
@@ -123,6 +125,8 @@ def _operators(clues: Clues, suspect: str, wanted: Callable[[Row], bool]) -> Ver
         return undecided(suspect, "06", wording="disturbed_operators", records=("shapes",), pct=f"{max(busy):.0f}%")
     if clues.texts != 1:
         return undecided(suspect, "11", wording="one_text", records=("shapes",), texts=f"{clues.texts:,}")
+    if clues.roof.gb_s is None and clues.table("shapes"):
+        return undecided(suspect, "04", wording="no_roof", why=clues.roof.reason, records=("shapes", "ceiling"))
     name, reached = _worst(clues, wanted)
     cores = one_core(clues) if suspect == "slow_products" else None
     return by_share(

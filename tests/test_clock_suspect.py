@@ -153,6 +153,15 @@ def test_a_fall_is_a_share_of_the_step_with_an_interval():
     assert "from 2,600 to 1,900 MHz" in found.evidence["en"]
 
 
+def test_a_gpu_whose_clock_falls_because_its_host_got_slower_is_no_cause():
+    def slower_host(**fields):
+        rows = m.sensed(slower(m.lengths(18.9)), 17.0, sclk_mhz=by_block(1900.0, 600.0), **fields)
+        return changed(m.h200(), lengths=rows, batches=[])
+
+    assert judged(slower_host()).verdict == U
+    assert judged(slower_host(host_mhz=by_block(4600.0, 3000.0))).verdict == S
+
+
 def test_readings_that_do_not_tell_a_field_are_unknown_and_never_0():
     nothing = busy_card(**dict.fromkeys(("sclk_mhz", "mclk_mhz", "temp_c", "host_mhz", "power_w")))
     assert clock_readings.device(nothing) is None and clock_readings.memory(nothing) is None

@@ -151,6 +151,13 @@ def test_each_length_is_visited_twice_before_the_steady_rounds(study):
     assert mine == [*start, *((length, "steady") for length in (12, 24, 24, 12, 12, 24))]
 
 
+def test_the_sensors_are_read_before_the_model_is_loaded_and_after_each_text(study):
+    _, rows, _ = study
+    assert next(r["kind"] for r in rows if r["process"] == 0) == "before"
+    read = [r for r in rows if r["kind"] in ("before", "hand")]
+    assert all("memory_used_bytes" in r["sensor"] and "host_mhz" in r["sensor"] for r in read)
+
+
 def test_the_further_process_measures_the_shortest_length_only(study):
     _, rows, _ = study
     assert {r["length"] for r in rows if r["process"] == 1 and r["kind"] == "hand" and r["visit"] != "cold"} == {12}

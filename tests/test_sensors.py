@@ -119,6 +119,7 @@ def test_amd_smi_metric():
     wanted = {"temp_c": 71, "temp_hotspot_c": 88, "power_w": 161, "sclk_mhz": 2380, "mclk_mhz": 1000, "use_percent": 97}
     wanted |= {"memory_total_bytes": 8176 * 2**20, "memory_used_bytes": 7900 * 2**20, "spilled_bytes": 1200 * 2**20}
     assert found == found | wanted and found["limited_by"] == ["throttle status"]
+    assert found["sclk_max_mhz"] == 2725 and found["mclk_max_mhz"] is None
     newer = json.dumps({"gpu_data": json.loads(text_of("amd-smi-metric.json"))})
     assert sensor_sources.card_of("amd-smi", newer, None) == found
 
@@ -237,6 +238,7 @@ def test_nvml_units_reasons_and_what_it_does_not_support():
     assert (found["sclk_mhz"], found["mclk_mhz"], found["power_w"], found["temp_c"]) == (1980, 2619, 310.5, 41)
     assert found["memory_used_bytes"] == 20 * GIB and found["limited_by"] == ["power cap", "heat"]
     assert found["use_percent"] is None and found["power_cap_w"] is None
+    assert (found["sclk_max_mhz"], found["mclk_max_mhz"]) == (1995, 3201)
     assert nvml.reader("0000:03:00.0", Library(power=3))()["power_w"] is None, "3: not supported"
     assert nvml.reader("0000:99:00.0", Library()) is None, "two cards, and not this one"
     assert nvml.limits(0x1) == [] and nvml.limits(0) == []

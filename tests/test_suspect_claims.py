@@ -197,3 +197,30 @@ def test_names_with_commas_are_told_apart():
 def test_a_grade_stands_beside_a_measurement_only():
     frame = verdict.hypothesis_table(hypotheses.judge(m.clues(None, {}, ops=[])))
     assert frame["verdict_grade"].isna().all()
+
+
+# ---- what is missing is called by its name
+
+
+def test_a_wide_interval_is_the_reason_before_the_lane_is():
+    wide = changed(m.h200(), account={"regime": "mixed", "binding": None,
+                                      "host_lane": [m.part("launch", 1.8, wide=0.5)]})  # fmt: skip
+    assert "the interval" in judged(wide, "launches").evidence["en"]
+    clear = changed(wide, account={"host_lane": [m.part("launch", 8.0)]})
+    assert "neither lane" in judged(clear, "launches").evidence["en"]
+    on_cpu = m.clues(m.cpu_step(47.7, 8.7, 12.0, 53.0) | {"regime": "undecided"}, {})
+    assert "does not add up" in judged(on_cpu, "python_dispatch").evidence["en"]
+
+
+@pytest.mark.parametrize("suspect", ["bandwidth", "slow_products", "small_operators"])
+def test_without_a_roof_the_reason_is_the_roof(suspect):
+    without = changed(m.fallback(), ceiling=[], account={"device_lane": []})
+    found = judged(without, suspect)
+    assert found.verdict == U and "no speed of the memory to compare with" in found.evidence["en"]
+    assert judged(m.fallback(), suspect).verdict != U
+
+
+def test_a_clock_that_was_not_told_is_not_called_unmeasured():
+    short = changed(m.slow_cpu(), lengths=m.lengths(57.0, device="cpu")[:4])
+    assert "is not known" in judged(short, "clocks").evidence["en"]
+    assert judged(changed(short, lengths=[], generation=[], batches=[]), "clocks").evidence["en"].startswith("Not meas")

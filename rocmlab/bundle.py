@@ -107,6 +107,9 @@ def chosen(run: Path, redactor: Redactor) -> tuple[dict[str, bytes], dict[str, s
     left_out, room = {}, LIMIT_BYTES - 200_000  # for the manifest and the zip's own directory
     for path in files(run):
         name = path.relative_to(run).as_posix()
+        if redactor.text(name) != name:
+            left_out[redactor.text(name)] = "its name is somebody's"
+            continue
         if path.stat().st_size > LARGEST_TEXT:
             left_out[name] = "too large"
             continue

@@ -28,7 +28,7 @@ MANIFEST = "bundle.json"
 LIMIT_BYTES = 10_000_000  # what a forum or a mail takes as an attachment
 LARGEST_TEXT = 64_000_000  # of one file before packing; larger ones are left out
 LOG_BYTES = 200_000  # of each log, from its end: what went wrong stands there
-UNPACKED_BYTES, MOST_FILES = 200_000_000, 2000
+PACKED_BYTES, UNPACKED_BYTES, MOST_FILES = 50_000_000, 200_000_000, 2000  # of a zip that is opened
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 # In order of worth: a run that is too large loses its last ones. Reference to figures: the Markdown needs the PNG.
 PARTS = (
@@ -36,7 +36,7 @@ PARTS = (
     "[0-9][0-9]*.md", "figures/*.png", "logs/*.log", "pages/*.html", "traces/*.json.gz", "traces/*.json",
 )  # fmt: skip
 NAME = re.compile(
-    r"(?:run|findings|bundle)\.json|records/[\w.-]+\.jsonl|(?:summary|bug-report|\d\d)[\w.-]*\.md|index[\w.-]*\.html|"
+    r"(?a)(?:run|findings|bundle)\.json|records/[\w.-]+\.jsonl|(?:summary|bug-report|\d\d)[\w.-]*\.md|index[\w.-]*\.html|"
     r"(?:notebooks/[\w.-]+\.ipynb|figures/[\w.-]+\.png|logs/[\w.-]+\.log|pages/[\w.-]+\.html|traces/[\w.-]+\.json\.gz)"
 )
 # Names that Windows takes for devices.
@@ -210,6 +210,8 @@ def opened(path: Path) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch, "bundle")
+        if path.stat().st_size > PACKED_BYTES:
+            raise BundleError("bundle_heavy", limit=PACKED_BYTES // 1_000_000)
         try:
             with zipfile.ZipFile(path) as archive:
                 entries = checked(archive)
@@ -234,10 +236,13 @@ def checked(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
         if one.flag_bits & 1:
             raise BundleError("bundle_locked")
         if kind not in (0, stat.S_IFREG):
-            raise BundleError("bundle_link", name=one.filename[:80])
+            raise BundleError("bundle_link", name=repr(one.filename[:80]))
         if not NAME.fullmatch(one.filename) or RESERVED.search(one.filename):
             raise BundleError("bundle_name", name=repr(one.filename[:80]))
-    if len(names) < len(entries):
+        if one.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise BundleError("bundle_damaged", error=f"packed in a way of its own, {one.compress_type}")
+    # Windows and macOS take run.json and RUN.json for one file.
+    if len({name.lower() for name in names}) < len(entries):
         raise BundleError("bundle_damaged", error="two files of one name")
     if sum(one.file_size for one in entries) > UNPACKED_BYTES:
         raise BundleError("bundle_large", limit=UNPACKED_BYTES // 1_000_000)
@@ -267,6 +272,6 @@ def _verify(folder: Path) -> None:
         if not same:
             raise BundleError("bundle_damaged", error=f"{name} is not as it was packed")
     if set(listed) - set(present):
-        raise BundleError("bundle_damaged", error=f"{min(set(listed) - set(present))[:80]} is missing")
+        raise BundleError("bundle_damaged", error=f"{min(set(listed) - set(present))[:80]!r} is missing")
     if results.birth(folder).get("schema") != results.BIRTH_SCHEMA:
         raise BundleError("bundle_foreign", missing=results.BIRTH_SCHEMA)

@@ -119,7 +119,11 @@ def question_table(every: list[Side], question: str, references: Container[str] 
                 line |= _ratios(base, party, item)
             line["compare_dtype_reason"] = words.both("compare_not_stated")
             lines.append(line | {"row_class": _class(party.side, references)})
-    return pd.DataFrame(lines)
+    frame = pd.DataFrame(lines)
+    if question in compare.WITH_ROOF or any(one.roof_pct for side in every for one in side.items
+                                            if one.question == question):  # fmt: skip
+        return frame
+    return frame.drop(columns=[name for name in frame if str(name).startswith("compare_roof")])  # it has none
 
 
 def _ratios(base: list[Party], party: Party, item: Item) -> dict[str, Any]:

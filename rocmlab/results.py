@@ -150,7 +150,7 @@ def read_json(path: Path) -> Any:
     """Return a JSON file's content, or None when it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -84,14 +84,18 @@ def own(path: Path) -> Side:
 
 
 def _of_birth(path: Path, birth: dict[str, Any], label: str) -> Side:
+    label = label or str(birth.get("name") or path.name)[:80]
+    try:
+        return _understood(path, birth, label)
+    except (KeyError, TypeError, AttributeError, IndexError, StopIteration, ArithmeticError, ValueError) as error:
+        raise ValueError(f"{path.name}: its records cannot be understood ({type(error).__name__}: {error})") from None
+
+
+def _understood(path: Path, birth: dict[str, Any], label: str) -> Side:
     subject, probe = _dict(birth.get("subject")), quantities.probe_of(path, birth)
-    label = label or str(birth.get("name") or path.name)
     arm = "cpu" if subject.get("device") == "cpu" else "gpu"
     machine = _machine(label, subject, probe)
-    try:
-        items = quantities.of_run(path, arm, machine)
-    except (KeyError, TypeError, AttributeError, IndexError, StopIteration, ArithmeticError) as error:
-        raise ValueError(f"{path.name}: its records cannot be understood ({type(error).__name__}: {error})") from None
+    items = quantities.of_run(path, arm, machine)
     claims = [one for one in birth.get("claims") or [] if isinstance(one, dict)]
     notes = {key: birth.get(key) for key in ("source", "started", "method_version")}
     return Side(label, machine, arm, factors(birth, probe), items, claims, notes)

@@ -294,7 +294,8 @@ def refused(path: Path, capsys) -> str:
 @pytest.mark.parametrize(
     "name", ["../evil.jsonl", "records/../../evil.jsonl", "/etc/passwd", "C:/evil.json", "records\\..\\evil.jsonl",
              "records/a/b.jsonl", "evil.exe", "records/.hidden", "notebooks/x.py", "run.json/x", "records/a:b.jsonl",
-             "logs/con.log", "records/AUX.x.jsonl"],
+             "logs/con.log", "records/AUX.x.jsonl", "logs/COM¹.log", "logs/x\x1b[2J.log", "logs/速度.log",
+             "\\\\srv\\x.log"],
 )  # fmt: skip
 def test_names_that_no_bundle_has(bundled, tmp_path, capsys, name):
     path = zip_of(tmp_path / "x.zip", {**good(bundled), name: b"x"})
@@ -306,6 +307,46 @@ def test_links_and_devices_in_a_zip(bundled, tmp_path, capsys):
     for kind in (stat.S_IFLNK, stat.S_IFCHR, stat.S_IFDIR):
         path = zip_of(tmp_path / f"{kind}.zip", good(bundled), **{"summary.md": kind | 0o777})
         assert "not a plain file" in refused(path, capsys)
+
+
+@pytest.mark.parametrize("name", ["Summary.md", "RUN.json", "records/Generation.jsonl"])
+def test_names_that_are_one_on_windows(bundled, tmp_path, capsys, name):
+    path = zip_of(tmp_path / "x.zip", {**good(bundled), name: b"x"})
+    refused(path, capsys)
+
+
+def test_two_files_of_one_name(bundled, tmp_path, capsys):
+    path = zip_of(tmp_path / "x.zip", {**good(bundled), "logs/A.log": b"x", "logs/a.log": b"x"})
+    assert "two files of one name" in refused(path, capsys)
+    with zipfile.ZipFile(tmp_path / "y.zip", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        for name, data in [*good(bundled).items(), ("run.json", b"{}")]:
+            archive.writestr(name, data)
+    assert "two files of one name" in refused(tmp_path / "y.zip", capsys)
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_zip_packed_in_a_way_whose_size_is_not_bounded(bundled, tmp_path, capsys, way):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", way) as archive:
+        for name, data in good(bundled).items():
+            archive.writestr(name, data)
+    assert "packed in a way of its own" in refused(tmp_path / "x.zip", capsys)
+
+
+def test_a_zip_that_is_too_heavy_is_not_even_listed(bundled, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bundle, "PACKED_BYTES", 1000)
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    assert "no bundle has" in refused(bundled[1], capsys)
+
+
+def test_a_zip_with_a_manifest_without_end(bundled, tmp_path, capsys):
+    for name in (bundle.MANIFEST, "run.json"):
+        refused(zip_of(tmp_path / "x.zip", {**good(bundled), name: b"[" * 200_000}), capsys)
+
+
+@pytest.mark.parametrize("text", [b"", b"PK", b"PK\x03\x04", b"not a zip", bytes(1000)])
+def test_a_file_that_is_only_called_a_zip(tmp_path, capsys, text):
+    (tmp_path / "x.zip").write_bytes(text)
+    refused(tmp_path / "x.zip", capsys)
 
 
 def test_a_bomb_is_not_unpacked(bundled, tmp_path, capsys, monkeypatch):
@@ -352,7 +393,7 @@ def test_a_changed_file_is_noticed(bundled, tmp_path, capsys):
     changed = {**good(bundled), "summary.md": b"better numbers"}
     assert "summary.md is not as it was packed" in refused(zip_of(tmp_path / "a.zip", changed), capsys)
     fewer = {name: data for name, data in good(bundled).items() if name != "summary.md"}
-    assert "summary.md is missing" in refused(zip_of(tmp_path / "b.zip", fewer), capsys)
+    assert "'summary.md' is missing" in refused(zip_of(tmp_path / "b.zip", fewer), capsys)
     more = {**good(bundled), "logs/99.log": b"x"}
     assert "logs/99.log is not as" in refused(zip_of(tmp_path / "c.zip", more), capsys)
 

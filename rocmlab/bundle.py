@@ -33,11 +33,12 @@ FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 # In order of worth: a run that is too large loses its last ones. Reference to figures: the Markdown needs the PNG.
 PARTS = (
     "run.json", "findings.json", "records/*.jsonl", "summary*.md", "bug-report*.md", "index*.html", "notebooks/*.ipynb",
-    "[0-9][0-9]*.md", "figures/*.png", "logs/*.log", "pages/*.html", "traces/*.json.gz", "traces/*.json",
+    "[0-9][0-9]*.md", "figures/*.png", "logs/*.log", "pages/*.html", "figures/*.svg",
+    "traces/*.json.gz", "traces/*.json",
 )  # fmt: skip
 NAME = re.compile(
     r"(?a)(?:run|findings|bundle)\.json|records/[\w.-]+\.jsonl|(?:summary|bug-report|\d\d)[\w.-]*\.md|index[\w.-]*\.html|"
-    r"(?:notebooks/[\w.-]+\.ipynb|figures/[\w.-]+\.png|logs/[\w.-]+\.log|pages/[\w.-]+\.html|traces/[\w.-]+\.json\.gz)"
+    r"(?:notebooks/[\w.-]+\.ipynb|figures/[\w.-]+\.(?:png|svg)|logs/[\w.-]+\.log|pages/[\w.-]+\.html|traces/[\w.-]+\.json\.gz)"
 )
 # Names that Windows takes for devices.
 RESERVED = re.compile(r"(?i)(?:^|/)(?:con|prn|aux|nul|com\d|lpt\d)\.")

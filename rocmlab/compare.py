@@ -142,7 +142,9 @@ def compared(found: list[Match]) -> list[Finding]:
         given: dict[str, Any] = {"one": best.one.name, "other": best.other.name, "what": best.first.what}
         given |= {"question": name_of(question), "count": len(mine)}
         given |= {"least": min(medians), "most": max(medians), "span": span_of(span), "shares": shares(best)}
-        said.append(finding(code_of(span), numbers=numbers, **given))
+        code = code_of(span)
+        variant = "single" if code == "RATIO_FOUND" and len(mine) == 1 else None
+        said.append(finding(code, numbers=numbers, variant=variant, **given))
     return _few_together(said)
 
 

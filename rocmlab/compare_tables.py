@@ -145,13 +145,20 @@ def _ratios(base: list[Party], party: Party, item: Item) -> dict[str, Any]:
         return {"compare_ratio": None, "compare_ratio_reason": why, "compare_roof_ratio": None,
                 "compare_roof_ratio_reason": why}  # fmt: skip
     if span is None:
-        said = settings(best)
-        fields = {lang: words.pick(said, lang) for lang in words.LANGUAGES}
-        why = {lang: words.word("compare_unlike", lang, fields=fields[lang]) for lang in words.LANGUAGES}
+        why = words.both("compare_unlike", fields=", ".join(unlike(best)))
         return {"compare_ratio": None, "compare_ratio_reason": why, "compare_roof_ratio": None,
                 "compare_roof_ratio_reason": why}  # fmt: skip
     found: dict[str, Any] = {"compare_ratio": span if span.n else span.median, "compare_roof_ratio": best.roof_ratio}
     return found | {"compare_roof_ratio_reason": words.both("compare_no_roof")}
+
+
+def unlike(match: Match) -> list[str]:
+    """Return what differs, as "dtype (float16 / float32)"; lengths by name alone, or each row had a reason of its own."""
+    told = []
+    for key in match.differs:
+        pair = match.first.settings.get(key), match.second.settings.get(key)
+        told.append(key if None in pair or all(is_number(one) for one in pair) else f"{key} ({pair[0]} / {pair[1]})")
+    return [*told, *match.unstated]
 
 
 def setting(item: Item) -> str:

@@ -118,6 +118,7 @@ def planted(folder: Path) -> Path:
     (run / "logs" / "03.log").write_bytes(PLANTED.encode("utf-16"))
     (run / "logs" / "04.log").write_bytes(PLANTED.encode("gbk"))
     (run / "figures" / "03-speed.png").write_bytes(png(PLANTED))
+    (run / "figures" / "03-speed.svg").write_text(f"<svg><!-- {PLANTED} --></svg>", encoding="utf-8")
     path = run / "notebooks" / "03_generation.ipynb"
     book = json.loads(path.read_text(encoding="utf-8"))
     outputs = [
@@ -184,7 +185,7 @@ def test_the_values_of_private_keys_and_the_environment_of_a_trace_are_gone(bund
 def test_what_is_not_private_stays(bundled):
     found = content(bundled[1])
     assert {"run.json", "summary.md", "index.html", "logs/03.log", "figures/03-speed.png", "pages/03.html",
-            "records/generation.jsonl", "notebooks/03_generation.ipynb", "traces/step.json.gz",
+            "figures/03-speed.svg", "records/generation.jsonl", "notebooks/03_generation.ipynb", "traces/step.json.gz",
             "traces/other.json.gz", "bundle.json"} <= set(found)  # fmt: skip
     assert b"aten::mm" in found["traces/step.json.gz"] and b"RX 6700 XT" in found["run.json"]
     assert json.loads(found["notebooks/03_generation.ipynb"])["nbformat"] == 4

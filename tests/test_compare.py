@@ -418,6 +418,9 @@ def test_a_table_marks_references_and_says_why_there_is_no_ratio():
     frame = compare_tables.question_table(every, "decode", {"B"})
     assert list(frame["row_class"]) == ["", "reference"] and frame["compare_ratio"].isna().tolist() == [False, True]
     assert "dtype (float16 / float32)" in frame["compare_ratio_reason"].iloc[1]["en"]
+    lengths = [side("A"), side("B", item(prompt_tokens=1), item(prompt_tokens=2, what="other"))]
+    reasons = compare_tables.question_table(lengths, "decode")["compare_ratio_reason"].dropna()
+    assert len({one["en"] for one in reasons}) == 1  # one line below the table, not one for every length
 
 
 def test_a_figure_groups_equal_settings_only():

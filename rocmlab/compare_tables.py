@@ -15,6 +15,7 @@ import pandas as pd
 from rocmlab import alike, causes, compare, machines, words
 from rocmlab.alike import Match, Party
 from rocmlab.quantities import QUESTIONS, Item
+from rocmlab.rates import is_number
 from rocmlab.sides import Side
 from rocmlab.timing import Interval, median_interval
 
@@ -153,7 +154,7 @@ def _ratios(base: list[Party], party: Party, item: Item) -> dict[str, Any]:
 
 
 def unlike(match: Match) -> list[str]:
-    """Return what differs, as "dtype (float16 / float32)"; lengths by name alone, or each row had a reason of its own."""
+    """Return what differs, as "dtype (float16 / float32)"; lengths by name alone: there are too many."""
     told = []
     for key in match.differs:
         pair = match.first.settings.get(key), match.second.settings.get(key)

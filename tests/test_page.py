@@ -153,6 +153,14 @@ def test_printing_opens_the_folds(open_page):
     assert not page.locator(".contents").is_visible()
 
 
+@pytest.mark.parametrize("name", ["index.html", "index.zh.html"])
+def test_no_table_runs_over_the_edge_of_a_sheet(open_page, name):
+    page, _, _ = open_page(name, 700, "light")  # about as wide as A4 between its margins
+    page.emulate_media(media="print")
+    edges = page.evaluate("[...document.querySelectorAll('table, pre, img')].map(e => e.getBoundingClientRect().right)")
+    assert edges and max(edges) <= 701
+
+
 def test_the_languages_lead_to_each_other(open_page):
     page, _, _ = open_page("index.html", 390, "light")
     page.locator(".top a").click()

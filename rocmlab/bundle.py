@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rocmlab import __version__, readers, results, words
+from rocmlab import __version__, readers, redaction, results, words
 from rocmlab.redaction import Redactor, plain_png
 
 SCHEMA = "rocmlab-bundle-1"
@@ -146,7 +146,7 @@ def clean(path: Path, name: str, redactor: Redactor) -> tuple[str, bytes]:
         cut = text[-LOG_BYTES:]
         text = redactor.text(text)[-LOG_BYTES:] if cut != text else redactor.text(text)
     else:
-        text = redactor.text(text)
+        text = redaction.escaped(redactor.text(text))
     return name, text.encode("utf-8", errors="replace")
 
 

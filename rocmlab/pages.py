@@ -17,7 +17,7 @@ import nbformat
 from jinja2 import PackageLoader
 from nbconvert.exporters import HTMLExporter, MarkdownExporter
 
-from rocmlab import METHOD_VERSION, __version__, outline, report, results, words
+from rocmlab import METHOD_VERSION, __version__, outline, redaction, report, results, words
 from rocmlab.outline import Facts
 from rocmlab.words import LANGUAGES, pick, word
 
@@ -67,6 +67,8 @@ def redacted(node: Any) -> Any:
         for output in cell.get("outputs", []):
             for kind in output.get("data", {}).keys() & {"image/png", "image/jpeg"}:
                 output.data[kind] = pictures[int(output.data[kind].split()[1])]
+            if "text/html" in output.get("data", {}):
+                output.data["text/html"] = redaction.escaped("".join(output.data["text/html"]))
     return made
 
 

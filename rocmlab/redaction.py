@@ -90,6 +90,14 @@ def private(key: Any, value: Any) -> str | None:
     return SERIAL if _SERIAL_KEY.fullmatch(str(key)) and re.search(r"\d", value) and len(value) >= 6 else None
 
 
+MARK = re.compile(r"<(hidden|token|mac|serial|mail|address|name|user|host)>")
+
+
+def escaped(text: str) -> str:
+    """Return a text for a page or a forum, in which our marks are no tags that a browser would drop."""
+    return MARK.sub(r"&lt;\1&gt;", text)
+
+
 def plain_png(data: bytes) -> bytes:
     """Return a PNG with what is needed to see it, without texts, time, camera; what is no whole PNG becomes b""."""
     if not data.startswith(PNG_HEAD):

@@ -13,7 +13,19 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from rocmlab import METHOD_VERSION, __version__, bugreport, findings, outline, plots, results, sections, tables, words
+from rocmlab import (
+    METHOD_VERSION,
+    __version__,
+    bugreport,
+    findings,
+    outline,
+    plots,
+    redaction,
+    results,
+    sections,
+    tables,
+    words,
+)
 from rocmlab.display import show_figure, show_table, takeaway
 from rocmlab.findings import Finding
 from rocmlab.outline import Facts, answers, card, notices, provenance, reason, verdict, why_not
@@ -60,7 +72,9 @@ def build(run: Path, lang: str = "en") -> Path:
     bugreport.write(run)
     pages.build(facts, lang)
     for language in LANGUAGES:
-        results.write_text(run / name("summary", "md", language, lang), results.redact(summary(facts, language)))
+        results.write_text(
+            run / name("summary", "md", language, lang), redaction.escaped(results.redact(summary(facts, language)))
+        )
         results.write_text(run / name("index", "html", language, lang), index(facts, pictures, language, lang))
     return run / "index.html"
 
@@ -116,7 +130,7 @@ def css() -> str:
 def index(facts: Facts, pictures: Pictures, lang: str, main: str) -> str:
     """Return index.html in one language: redacted first, pictures put in afterwards."""
     text = templates().get_template("index.html.j2").render(**context(facts, pictures, lang, main))
-    text = results.redact(text)
+    text = redaction.escaped(results.redact(text))
     for drawn in (one for many in pictures.values() for one in many):
         text = text.replace(f"figure:{drawn.stem}:wide", drawn.wide).replace(f"figure:{drawn.stem}:slim", drawn.slim)
     return text
@@ -306,16 +320,25 @@ def summary(facts: Facts, lang: str) -> str:
         templates()
         .get_template("summary.md.j2")
         .render(
-            card=card(facts, lang),
+            card=marked(card(facts, lang)),
             verdict=word(wording, lang),
-            provenance=provenance(facts, lang),
-            notices=notices(facts, lang),
-            answers=[(word(q, lang), _spoken(facts, q, lang)) for q in outline.QUESTIONS],
+            provenance=[marked(one) for one in provenance(facts, lang)],
+            notices=[marked(one) for one in notices(facts, lang)],
+            answers=[
+                (word(q, lang), {k: marked(one) for k, one in _spoken(facts, q, lang).items()})
+                for q in outline.QUESTIONS
+            ],
             tables=grids,
-            missing=outline.missing(facts, lang),
+            missing={marked(why): every for why, every in outline.missing(facts, lang).items()},
             joint="" if lang == "zh" else " ",
             w=functools.partial(word, lang=lang),
             version=__version__,
         )
     )
-    return html.unescape(re.sub(r"\n{3,}", "\n\n", text)).strip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def marked(text: Any) -> str:
+    """Return a sentence for Markdown: what is no code holds no tag; sites drop those that they do not know."""
+    parts = html.unescape(str(text)).split("`")
+    return "`".join(part if n % 2 else part.replace("<", "&lt;") for n, part in enumerate(parts))

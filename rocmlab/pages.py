@@ -88,8 +88,8 @@ def prepared(node: Any, notebook: str, lang: str, types: tuple[str, ...]) -> Any
                 _settle_output(output, types)
                 _describe(output, notebook, cell.get("id", str(index)), lang)
         elif cell.get("id") == "title":
-            question = f"# {notebook} {word(f'question_{notebook}', lang)}" if lang != "en" else r"\g<0>"
-            cell.source = re.sub(r"^#\s.*$", question, cell.source, count=1, flags=re.MULTILINE)
+            # What it would cost stands there in English alone; the page says how long it took.
+            cell.source = cell.source if lang == "en" else f"# {notebook} {word(f'question_{notebook}', lang)}"
     return made
 
 

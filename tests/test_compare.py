@@ -138,6 +138,11 @@ def test_a_birth_certificate_that_is_none_is_refused(tmp_path, capsys, text):
     assert cli.main(["compare", str(run), str(run)]) == 2 and "not a run folder" in capsys.readouterr().err
 
 
+def test_a_name_without_end_leaves_room_for_the_rest(tmp_path):
+    run = damaged(tmp_path, "run.json", lambda text: json.dumps(json.loads(text) | {"name": "x\n" * 500}))
+    assert sides.load(run).label == ("x " * 20).strip()
+
+
 def test_numbers_that_json_does_not_know_become_null(tmp_path, capsys):
     paths = []
     for value in (1e-308, 1e308):

@@ -21,13 +21,19 @@ def judge(clues: Clues) -> Finding | None:
     costs = {key: best.get(key) for key in ("compile_s", "memory_gib", "logits_error")}
     numbers = {f"remedy_{key}": best.get(key) for key in keys} | {f"remedy_{key}": one for key, one in costs.items()}
     numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
-    said_of = {lang: _costs(costs, lang) for lang in words.LANGUAGES}
+    said_of = {lang: _costs(costs | {"most": best.get("logits_max_abs")}, lang) for lang in words.LANGUAGES}
     return finding(
-        "BEST_REMEDY", numbers=numbers, remedy=experiment_judges.label(best["name"]), cost=said_of,
+        "BEST_REMEDY", numbers=numbers, texts=_texts(clues), remedy=experiment_judges.label(best["name"]), cost=said_of,
         how=words.both(f"remedy_how_{best['name']}"),
         gain=words.number(best["gain_ratio"], "×"), before=words.number(best["usual_tok_s"], "tok/s"),
         after=words.number(best["decode_tok_s"], "tok/s"),
     )  # fmt: skip
+
+
+def _texts(clues: Clues) -> dict[str, str]:
+    """Return that the remedy is about one text, where the step that was taken apart has more; "" where it has one."""
+    several = words.both("verdict_of_one_text", texts=f"{clues.texts:,}")
+    return several if clues.texts != 1 else dict.fromkeys(words.LANGUAGES, "")
 
 
 def _costs(costs: dict[str, Any], lang: str) -> str:
@@ -36,7 +42,8 @@ def _costs(costs: dict[str, Any], lang: str) -> str:
     if is_number(costs["compile_s"]) and costs["compile_s"] >= 0.1:
         parts.append(words.word("remedy_compile", lang, seconds=words.seconds(costs["compile_s"], lang)))
     if is_number(costs["memory_gib"]) and costs["memory_gib"] >= 0.01:
-        parts.append(words.word("remedy_memory", lang, memory=words.number(costs["memory_gib"], "GiB")))
+        parts.append(words.word("remedy_memory", lang, memory=words.number(costs["memory_gib"] * 2**30, "B")))
     error = costs["logits_error"]
     key = "remedy_error" if is_number(error) else "remedy_no_error"
-    return words.word("list_comma", lang).join([*parts, words.word(key, lang, error=words.number(error))])
+    said = words.word(key, lang, error=words.number(error), most=words.number(costs["most"]))
+    return words.word("list_comma", lang).join([*parts, said])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from rocmlab import profile_tables, words
+from rocmlab import ledger_checks, profile_tables, words
 from rocmlab.clues import Clues
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
@@ -20,7 +20,7 @@ def judge(clues: Clues, verdicts: list[Verdict]) -> list[Finding]:
 
 def busy_pct(clues: Clues) -> float | None:
     """Return the share of a step in percent for which the GPU works: by the ledger, else by the trace of 07."""
-    if clues.step and clues.device_ms:
+    if clues.step and clues.device_ms and clues.device_ms.ms <= ledger_checks.LONGER * clues.step.ms:
         return 100 * min(1.0, clues.device_ms.ms / clues.step.ms)
     busy = (clues.of_profiler("evidence") or {}).get("device_busy_ms_a_token")
     clean = profile_tables.steps_ms([r for r in clues.table("profiler") if r.get("what") == "steps"], "clean")
@@ -34,10 +34,12 @@ def low_gpu(clues: Clues) -> Finding | None:
             "TASK_MANAGER_GPU", numbers={"busy_pct": None, "busy_pct_reason": "no GPU was in use"}, variant="cpu"
         )
     busy = busy_pct(clues)
-    if busy is None:
+    upper = bool((clues.account or {}).get("device_upper"))
+    if busy is None or (upper and busy >= LOW_PCT):  # of an upper bound only smallness says something
         return None
     variant = ("low" if busy < LOW_PCT else "high") + ("_windows" if clues.system == "Windows" else "")
-    return finding("TASK_MANAGER_GPU", numbers={"busy_pct": busy}, variant=variant)
+    only = words.both("busy_at_most" if upper else "busy_exactly", pct=f"{busy:.0f}%")
+    return finding("TASK_MANAGER_GPU", numbers={"busy_pct": busy}, variant=variant, only=only)
 
 
 def on_the_cpu(clues: Clues, verdicts: list[Verdict]) -> Finding | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rocmlab import arms, lean, models, patches, timing
+from rocmlab import arms, decode, lean, models, patches, random_weights, sensors, timing
 from rocmlab.arms import Arm, Subject
 
 BLOCKS = 6  # of each arm, in turns: the fewest that give an interval
@@ -74,7 +74,7 @@ def _twin_facts(loaded: models.Loaded, times: int) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    values = dict(models.PRESETS[patches.wider(loaded, times).partition(":")[2]])
+    values = dict(random_weights.PRESETS[patches.wider(loaded, times).partition(":")[2]])
     values.pop("rope_theta", None)
     with torch.device("meta"):
         twin = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values), dtype=loaded.model.dtype)
@@ -132,8 +132,6 @@ def _is_view(func: Any) -> bool:
 
 def _written(subject: Subject) -> list[int]:
     """Return a greedy text after the prompt that asks for a summary."""
-    from rocmlab import decode
-
     return decode.write(subject.model, subject.device, [arms.text_ids(subject)], TEXT_TOKENS)["token_ids"][0]
 
 
@@ -148,6 +146,7 @@ def trial(arm: str, given: dict[str, Any], remedy: bool) -> dict[str, Any]:
     import torch
 
     subject: Subject = _now["subject"]
+    timing.release(subject.device)  # a trial that did not fit leaves memory behind, which would keep this one out too
     with torch.inference_mode():
         if arm == "first_visit":
             return _first_visits(subject, given)
@@ -158,9 +157,10 @@ def trial(arm: str, given: dict[str, Any], remedy: bool) -> dict[str, Any]:
         usual = arms.make(subject, "whole_text" if arm == "prompt_lookup" else "eager", {})
         found = _in_turns(subject, usual, changed, TEXT_TOKENS if arm == "prompt_lookup" else None)
         found |= {"made_s": round(took, 2), "facts": changed.facts, "tokens_per_step": changed.tokens}
+        found["sensor"] = sensors.reading(subject.device)  # no clock runs here
         found["memory_gib"] = _more_gib(subject.device, held)
         if remedy and changed.force is not None:
-            found |= _logits(subject, usual, changed)
+            found |= _compared(subject, usual, changed)
     del changed, usual
     timing.release(subject.device)
     return found
@@ -230,6 +230,17 @@ def _first_visits(subject: Subject, given: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---- what a change does to the numbers
+
+
+def _compared(subject: Subject, usual: Arm, changed: Arm) -> dict[str, Any]:
+    """Return the errors of the logits, or why there are none: a float32 model that does not fit beside the subject must
+    not cost the times that were measured."""
+    try:
+        return _logits(subject, usual, changed)
+    except (RuntimeError, MemoryError) as error:
+        if not decode.is_out_of_memory(error):
+            raise
+        return {"logits_reason": f"the float32 model does not fit beside it: {error}"[:300]}
 
 
 def _logits(subject: Subject, usual: Arm, changed: Arm) -> dict[str, Any]:

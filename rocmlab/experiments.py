@@ -56,17 +56,26 @@ def study(
         known = evidence_of(facts, evidence)
         amounts = step_lanes.doses(known.lanes if known else None)
         given = {one.name: step_lanes.dosed(one, amounts) for one in plan}
-        foretold = {one.name: foretell(one, given[one.name], facts, known) for one in plan}
+        texts = evidence.get("texts") or 1
+        foretold = {one.name: foretell(one, given[one.name], facts, known, texts) for one in plan}
         run.append(PREDICTIONS, [head | {"name": one.name, "kind": one.kind} | foretold[one.name] for one in plan])
         return _tried(run, keeper, plan, given, foretold, head, facts, deadline)
 
 
-def foretell(change: Change, given: dict[str, Any], facts: dict[str, Any], known: Any) -> dict[str, Any]:
-    """Return the prediction of one change; of one that cannot exist here, or without facts, why there is none."""
+def foretell(
+    change: Change, given: dict[str, Any], facts: dict[str, Any], known: Any, texts: int = 1
+) -> dict[str, Any]:
+    """Return the prediction of one change; of one that cannot exist here, or without facts, why there is none.
+
+    `texts` are those of the step that was taken apart: of more than one it foretells nothing of the step of one.
+    """
     missing = changes.absent(change, facts)
     if missing or "error" in facts:
         reason = words.both(missing or "prediction_no_facts")
         return {"predicted_ratio": None, "predicted_ratio_reason": reason, "given": given}
+    if texts != 1:
+        several = words.both("prediction_several", texts=f"{texts:,}")
+        return {"predicted_ratio": None, "predicted_ratio_reason": several, "given": given}
     return predictions.predict(change, given, known) | {"given": given}
 
 
@@ -124,9 +133,10 @@ def gather(run: Run) -> dict[str, Any]:
     found = {table: results.rows(path, table) for table in ("shapes", "attention", "gemm_rate", "one_row")}
     best = ceiling.bandwidth(results.rows(path, "ceiling"))
     account = ledger.of_run(path)
-    alone = account is None or (account["subject"].get("batch") or 1) == 1  # the experiments change a step of one text
+    texts = (account["subject"].get("batch") or 1) if account else 1  # the experiments change a step of one text
     return {
-        "ledger": account if alone else None,
+        "ledger": account if texts == 1 else None,
+        "texts": texts,
         "ceiling_gb_s": best.gb_s if best else None,
         "first_visit": first_visit(results.rows(path, "lengths")),
         "visit_charge_ms": visit_charge(found["attention"]),

@@ -3,8 +3,9 @@
 `build(step_rows, ...)` makes the account from the records of `steps.study`; `of_run(run)` gathers what a run folder
 holds and calls it. The lanes overlap, so they are never added together. Times are ms a token.
 
-An account is {subject, quantities, device_ms, device_by, regime, binding, host_lane, device_lane, residual,
-residual_pct, hidden_ms, launches, others_cpu_pct, checks}. A quantity is {ms, low, high, n, grade, method, valid,
+An account is {subject, quantities, device_ms, device_by, device_upper, regime, binding, host_lane, device_lane,
+residual, residual_pct, hidden_ms, launches, texts_asked, others_cpu_pct, checks}. `device_upper`: the device time is an
+upper bound. A quantity is {ms, low, high, n, grade, method, valid,
 reason}: median and 95% interval (the range below six samples), grade A device trace, B events, C log counts, D wall
 clock. A row of a lane is {name, ms, low, high, grade, how}; `ms` is None where it could not be measured, and `how` then
 says why.
@@ -55,10 +56,12 @@ def build(
     facts |= {"ratios": ledger_quantities.ratios(step_rows)}
     facts |= {"floor_ms": bytes_a_token / ceiling_gb_s / 1e6 if bytes_a_token and ceiling_gb_s else None}
     facts |= {"missing": (shape_sum or {}).get("missing") or [], "upper": (shape_sum or {}).get("host_may_bind") or []}
-    facts |= {"launch_cost": launch_cost or [], "used": used}
-    facts["twin_share"] = ledger_checks.twin_share(found, used)
+    facts |= {"launch_cost": launch_cost or []}
+    facts["used"] = used = ledger_checks.of_this_step(used, found, facts)
+    facts["twin_share"], facts["twin_measured"] = ledger_checks.twin_share(found, facts), known(found.get("H_graph"))
     if (facts["twin_share"] or 0) > ledger_checks.TWIN_SHARE and not facts["cpu"]:
-        found["H"] |= {"valid": False, "reason": words.both("ledger_twin_heavy")}
+        why = "ledger_twin_heavy" if facts["twin_measured"] else "ledger_twin_unbounded"
+        found["H"] |= {"valid": False, "reason": words.both(why)}
     regime = ledger_checks.regime(found, facts)
     lanes = ledger_lanes.lanes(found, facts, regime)
     step, device = found.get("T"), found[used] if used else None
@@ -67,12 +70,14 @@ def build(
         "quantities": found,
         "device_ms": device,
         "device_by": BY[used] if used else None,
+        "device_upper": used == "D_ops" and bool(facts["upper"]),
         "regime": regime,
         "binding": {"host_bound": "host", "device_bound": "device"}.get(regime),
         **lanes,
         "residual_pct": _share(lanes["residual"]["ms"], step),
         "hidden_ms": _hidden(found.get("H"), device, step, regime, facts["cpu"]),
         "launches": count,
+        "texts_asked": next((row["asked"] for row in step_rows if row.get("quantity") == "rows"), None),
         "others_cpu_pct": next((row["others_cpu_pct"] for row in step_rows if row.get("others_cpu_pct")), None),
     }
     return account | {"checks": ledger_checks.checks(account, step_rows, facts)}

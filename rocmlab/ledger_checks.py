@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import ledger_lanes, timing, words
+from rocmlab import ledger_lanes, ledger_quantities, timing, words
 from rocmlab.ledger_lanes import Quantity, known
 from rocmlab.words import number
 
@@ -20,11 +20,31 @@ AGREE = 1.2  # device times, corrected, over one another
 E1_AGREES = 1.25  # enqueue of one step over the twin, either way
 RESIDUAL_PCT = 10.0
 LONGER = 1.25  # times the step: device time beyond this was taken while something else disturbed the machine
+NAMED = 3  # operators in a sentence
 KINDS = ("D_graph", "D_queue", "D_busy")  # three different quantities; the sum of operators is an upper bound
 Check = dict[str, Any]
 
 
 # ---- the rule
+
+
+def of_this_step(used: str | None, found: dict[str, Quantity], facts: dict[str, Any]) -> str | None:
+    """Return the device time to go by: that of the replay, unless it is of another step than the one as it is.
+
+    A graph needs a cache of fixed size and a mask over all of it. With much cache this is other work: nothing is copied
+    to append a position, and attention may take another path. Where the replay is more than AGREE away from every
+    reading of the step itself, the reading of the step counts.
+    """
+    alike = ledger_lanes.corrected(found, facts)
+    own = [name for name in ("D_queue", "D_busy") if name in alike]
+    if used != "D_graph" or used not in alike or not own:
+        return used
+    return own[0] if all(times(alike[used], alike[name]) > AGREE for name in own) else used
+
+
+def times(one: Quantity, other: Quantity) -> float:
+    """Return how many times the smaller of two quantities is in the larger."""
+    return max(one["ms"], other["ms"]) / min(one["ms"], other["ms"])
 
 
 def regime(found: dict[str, Quantity], facts: dict[str, Any]) -> str:
@@ -43,7 +63,8 @@ def regime(found: dict[str, Quantity], facts: dict[str, Any]) -> str:
     if not known(host) or facts["twin_share"] is None:  # a twin with too much device time of its own is not known
         return "undecided"
     said = _one([rule(h, d) for h in share_ends("H", found, facts) for d in shares])
-    return "undecided" if upper and said != "host_bound" else said
+    holes = facts["used"] == "D_ops" and facts["missing"]  # and of a sum with holes only largeness does
+    return "undecided" if holes or (upper and said != "host_bound") else said
 
 
 def rule(host_share: float, device_share: float) -> str:
@@ -80,12 +101,13 @@ def share_ends(name: str, found: dict[str, Quantity], facts: dict[str, Any]) -> 
     return [found[name][key] / found["T"]["ms"] for key in ("low", "ms", "high")]
 
 
-def twin_share(found: dict[str, Quantity], used: str | None) -> float | None:
+def twin_share(found: dict[str, Quantity], facts: dict[str, Any]) -> float | None:
     """Return the largest share of the twin's step that its device time may take; None where nothing bounds it.
 
     Measured by replaying the twin, else bounded by the model's own device time: the twin has the same kernels with
     less to do.
     """
+    used = "" if facts["used"] == "D_ops" and facts["missing"] else facts["used"]  # a sum with holes bounds nothing
     host, own, device = found.get("H"), found.get("H_graph"), found.get(used or "")
     bounds = [one["ms"] for one in (own, device) if known(one) and one is not None]
     return min(bounds) / host["ms"] if bounds and known(host) and host else None
@@ -100,6 +122,7 @@ def checks(account: dict[str, Any], rows: list[dict[str, Any]], facts: dict[str,
     made = [residual(account), firm(found, facts)]
     if facts["cpu"]:
         return [*made, operators(facts)]
+    made += [operators(facts)] if facts["used"] == "D_ops" else []
     made += [one_way(found), queue(rows), twin(facts), agree(found, facts), enqueue(found)]
     return [*made, below_torch(account, facts)]
 
@@ -151,10 +174,13 @@ def one_way(found: dict[str, Quantity]) -> Check:
 
 
 def operators(facts: dict[str, Any]) -> Check:
-    """On a CPU device time is a sum over operators, so none may be missing."""
+    """Where device time is a sum over operators none may be missing, and none timed while the host was slower."""
     if facts["used"] is None:
         return check("operators", None, {})
-    missing = facts["missing"]
+    missing, upper = facts["missing"], [] if facts["cpu"] else facts["upper"]
+    if upper and not missing:
+        names = ", ".join(map(str, upper[:NAMED])) + (", …" if len(upper) > NAMED else "")
+        return check("operators", None, {"missing": 0, "upper": len(upper)}, "upper", names=names)
     return check("operators", not missing, {"missing": len(missing)}, names=", ".join(map(str, missing)))
 
 
@@ -162,11 +188,12 @@ def queue(rows: list[dict[str, Any]]) -> Check:
     """A prefilled queue counts only if filling it took less than half the spin in front of it."""
     mine = [row for row in rows if row.get("quantity") == "D_queue" and row.get("enqueue_ms") and row.get("spin_ms")]
     if not mine:
-        return check("queue", None, {})
+        tried = [row for row in rows if row.get("quantity") == "D_queue" and row.get("reason")]
+        return check("queue", None, {}, "failed" if tried else "", reason=tried[-1]["reason"] if tried else "")
     deepest = max(mine, key=lambda row: row.get("layers") or 0)
     filled = statistics.median(deepest["enqueue_ms"])
-    passed = filled < TWIN_SHARE * deepest["spin_ms"] and deepest.get("layers") == deepest.get("of_layers")
-    numbers = {"enqueue_ms": filled, "spin_ms": deepest["spin_ms"], "layers": deepest.get("layers")}
+    passed = ledger_quantities.queue_counts(deepest) and deepest.get("layers") == deepest.get("of_layers")
+    numbers = {"enqueue_ms": filled, "spin_ms": ledger_quantities.spin_ms(deepest), "layers": deepest.get("layers")}
     numbers |= {"reading_ms": statistics.median(deepest["samples_ms"]) if deepest.get("samples_ms") else None}
     said = {key: number(numbers[key], "ms") for key in ("enqueue_ms", "spin_ms", "reading_ms")}
     return check("queue", passed, numbers, **said, layers=numbers["layers"])
@@ -175,10 +202,10 @@ def queue(rows: list[dict[str, Any]]) -> Check:
 def twin(facts: dict[str, Any]) -> Check:
     """The twin stands for the host only if its own device time is at most half its step."""
     share = facts["twin_share"]
-    passed = None if share is None else share <= TWIN_SHARE
-    return check(
-        "twin", passed, {"twin_device_share": share}, pct=number(100 * share if share is not None else None, "%")
-    )
+    unbounded = share is not None and share > TWIN_SHARE and not facts["twin_measured"]
+    passed = None if share is None or unbounded else share <= TWIN_SHARE
+    said = number(100 * share if share is not None else None, "%")
+    return check("twin", passed, {"twin_device_share": share}, "unbounded" if unbounded else "", pct=said)
 
 
 def agree(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
@@ -187,10 +214,11 @@ def agree(found: dict[str, Quantity], facts: dict[str, Any]) -> Check:
     numbers = {f"{name}_corrected_ms": one["ms"] for name, one in alike.items()}
     if len(alike) < 2:
         return check("agree", None, numbers)
-    values = [one["ms"] for one in alike.values()]
-    ratio = max(values) / min(values)
+    ratio = max(times(one, other) for one in alike.values() for other in alike.values())
     said = ", ".join(f"{name} {number(one['ms'], 'ms')}" for name, one in alike.items())
-    return check("agree", ratio <= AGREE, numbers | {"ratio": ratio}, values=said, ratio=f"{ratio:.2f}")
+    state = "graph" if "D_graph" in alike and facts["used"] != "D_graph" else ""
+    told = {"values": said, "ratio": f"{ratio:.2f}", "used": facts["used"]}
+    return check("agree", ratio <= AGREE, numbers | {"ratio": ratio}, state, **told)
 
 
 def enqueue(found: dict[str, Quantity]) -> Check:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import timing
+from rocmlab import timing, words
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.words import number
 
@@ -37,20 +37,35 @@ def judge_regime(account: dict[str, Any]) -> Finding:
     given |= {"hidden_ms": account["hidden_ms"], "residual_pct": account["residual_pct"]}
     for key in [key for key, value in given.items() if value is None]:
         given[f"{key}_reason"] = "not measured, or it does not count"
-    said = {"step": number(step["ms"], "ms"), "host": number(host.get("ms"), "ms")}
+    said: dict[str, Any] = {"step": step_said(account), "host": number(host.get("ms"), "ms")}
     said |= {"device": number(device.get("ms"), "ms"), "by": account["device_by"] or "–"}
     for name, one in (("host", host), ("device", device)):
         said[f"{name}_pct"] = number(round(100 * one["ms"] / step["ms"]) if one.get("ms") is not None else None, "%")
     variant = "ledger_cpu" if account["subject"]["device"] == "cpu" else "ledger"
-    return finding(BOUND[regime], numbers=given, variant=variant, **said, why=_why(account))
+    return finding(BOUND[regime], numbers=given, variant=variant, **said, why=why(account))
 
 
-def _why(account: dict[str, Any]) -> dict[str, str]:
+def absent(ended: list[dict[str, Any]]) -> dict[str, str] | None:
+    """Return how taking the step apart ended, where that was before its time was known; None for a good end or none."""
+    bad = [row for row in ended[-1:] if row.get("status") != "OK"]
+    return words.both("ledger_not_taken", status=bad[0].get("status"), words=bad[0].get("words")) if bad else None
+
+
+def step_said(account: dict[str, Any]) -> dict[str, str]:
+    """Return the time of the step in words, with its texts and context where it is not the step of one text."""
+    ms, subject = number(account["quantities"]["T"]["ms"], "ms"), account["subject"]
+    if (subject.get("batch") or 1) == 1:
+        return dict.fromkeys(words.LANGUAGES, ms)
+    return words.both("ledger_texts", ms=ms, texts=subject["batch"], context=f"{subject['context']:,}")
+
+
+def why(account: dict[str, Any]) -> dict[str, str]:
     """Return the first check that keeps a step undecided, in both languages."""
     named = {one["name"]: one for one in account["checks"]}
     wanted = [named[name] for name in ("twin", "firm") if name in named and named[name]["passed"] is False]
     open_ = [named[n] for n in ("operators", "one_way", "twin", "firm") if n in named and named[n]["passed"] is None]
-    failed = [*wanted, *open_]
+    holes = [named["operators"]] if named.get("operators", {}).get("passed") is False else []
+    failed = [*wanted, *holes, *open_] if account["subject"]["device"] != "cpu" else [*wanted, *open_]
     return failed[0]["said"] if failed else {"en": "no reason was recorded", "zh": "没有记录原因"}
 
 
@@ -63,17 +78,21 @@ def judge_launches(account: dict[str, Any]) -> list[Finding]:
         return []
     given = {"launch_ms": launch["ms"], "python_ms": python["ms"], "launches": count}
     given["us_a_launch"] = 1000 * launch["ms"] / count
-    said = {"launch": number(launch["ms"], "ms"), "python": number(python["ms"], "ms")}
-    said |= {"step": number(account["quantities"]["T"]["ms"], "ms"), "us": number(given["us_a_launch"], "us")}
+    said: dict[str, Any] = {"launch": number(launch["ms"], "ms"), "python": number(python["ms"], "ms")}
+    said |= {"step": step_said(account), "us": number(given["us_a_launch"], "us")}
     return [finding("LAUNCH_AND_PYTHON", numbers=given, n=count, **said)]
 
 
 def judge_conditions(account: dict[str, Any]) -> list[Finding]:
-    """Say it when other processes used the processor while the step was measured."""
-    others = account["others_cpu_pct"]
-    if not others or others <= timing.OTHERS_PCT:
-        return []
-    return [finding("OTHER_WORK", numbers={"others_cpu_pct": others, "others_cpu_max_pct": others})]
+    """Say it when other processes used the processor while the step was measured, and when fewer texts than were asked
+    for fit into memory."""
+    others, asked, found = account["others_cpu_pct"], account.get("texts_asked"), []
+    if others and others > timing.OTHERS_PCT:
+        found.append(finding("OTHER_WORK", numbers={"others_cpu_pct": others, "others_cpu_max_pct": others}))
+    if asked:
+        numbers = {"texts": account["subject"]["batch"], "texts_asked": asked}
+        found.append(finding("FEWER_TEXTS", numbers=numbers, context=f"{account['subject']['context']:,}"))
+    return found
 
 
 def judge_checks(account: dict[str, Any]) -> list[Finding]:

@@ -66,8 +66,10 @@ def host_lane(found: dict[str, Quantity], facts: dict[str, Any]) -> list[Row]:
     inside = facts["parts"]
     if not known(host):
         names = ("launch", "python_dispatch", "sampling", "readback", "wait")
-        said = "ledger_twin_heavy" if host and host.get("ms") is not None else "ledger_no_twin"
-        return [row(name, said) for name in names] + [_tokeniser(found)]
+        rows = [row(name, "ledger_no_twin") for name in names]
+        if host and host.get("ms") is not None:  # it was measured, and does not count
+            rows = [one | {"how": host["reason"]} for one in rows]
+        return [*rows, _tokeniser(found)]
     if "H" not in inside:  # a step without stamps inside: sampling and read-back stay in the first two rows
         rows = _launch_and_python(host, alone)
         rows += [row("sampling", "ledger_not_stamped"), row("readback", "ledger_not_stamped")]

@@ -59,6 +59,9 @@ def quantities(
             found[name] = quantity(samples, method="stamps inside the tiny-width step")
     if trace and trace.get("busy_ms") and not known(found.get("D_busy")):
         found["D_busy"] = quantity(trace["busy_ms"], grade="A", method="union of the device events of a trace")
+    failed = [row["reason"] for row in rows if row.get("quantity") == "launches" and row.get("reason")]
+    if failed and "D_busy" not in found:
+        found["D_busy"] = quantity([], grade="A", method="trace union", valid=False, reason=failed[-1])
     if shape_sum and is_number(shape_sum.get("ms")):
         found["D_ops"] = _operators(shape_sum)
     risen = by_batches(batches or [])
@@ -85,8 +88,15 @@ def parts(rows: list[dict[str, Any]]) -> dict[str, dict[str, Quantity]]:
 
 def queue_counts(row: dict[str, Any]) -> bool:
     """Tell whether a reading of the prefilled queue counts: filling it took less than half the spin in front of it."""
-    filled, spin = row.get("enqueue_ms") or [], row.get("spin_ms")
-    return bool(filled and is_number(spin) and statistics.median(filled) < QUEUE_SHARE * spin)
+    filled, spin = row.get("enqueue_ms") or [], spin_ms(row)
+    return bool(filled and spin is not None and statistics.median(filled) < QUEUE_SHARE * spin)
+
+
+def spin_ms(row: dict[str, Any]) -> float | None:
+    """Return how long a spin was: as seen by the wall clock, and never longer than it was meant to be."""
+    seen = [one for one in row.get("spin_seen_ms") or [] if is_number(one)]
+    both = [row.get("spin_ms"), statistics.median(seen) if seen else None]
+    return min((one for one in both if is_number(one)), default=None)
 
 
 def queue(rows: list[dict[str, Any]]) -> Quantity | None:
@@ -103,7 +113,9 @@ def queue(rows: list[dict[str, Any]]) -> Quantity | None:
     if depth in good:
         return quantity(good[depth]["samples_ms"], grade=grade, method="prefilled queue")
     if len(good) < 2:
-        why = words.both("ledger_queue_not_here")
+        failed = [row["reason"] for row in rows if row.get("reason")]
+        read = any(row.get("enqueue_ms") for row in rows)
+        why = failed[-1] if failed and not read else words.both("ledger_queue_not_here")
         return quantity([], grade=grade, method="prefilled queue", valid=False, reason=why)
     points = {layers: statistics.median(row["samples_ms"]) for layers, row in good.items()}
     slope, base = statistics.linear_regression(list(points), list(points.values()))

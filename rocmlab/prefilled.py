@@ -2,7 +2,8 @@
 
 While the device spins, the host queues the step; then the device works through it without waiting for the host. The
 reading counts only if queueing took less than half the spin (`ledger_quantities.queue_counts`): a launch queue holds
-about 1,024 launches, and behind a full one the host waits for the device.
+about 1,024 launches, and behind a full one the host waits for the device. The spin is as long as it was seen to be, not
+as long as it was meant: a card that was calibrated at low clocks spins shorter once they have risen.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ def cycles_a_ms(device: str) -> float:
     while (ms := spin(cycles)) < CALIBRATED_MS and cycles < 1 << 32:
         cycles *= 2
     waiting = min(clock.timed(lambda: None, device) for _ in range(3))
+    if ms < CALIBRATED_MS or ms <= waiting:
+        raise RuntimeError(f"a spin of {cycles:,} cycles takes {ms:.3g} ms: torch.cuda._sleep does not spin here")
     return cycles / (ms - waiting)
 
 
 def read(device: str, work: Callable[[], Any], spin_ms: float, rate: float, events: bool) -> dict[str, float]:
-    """Return {ms, enqueue_ms}: device time of `work` behind a spin, by events or as wall time less the spin's own."""
+    """Return {ms, enqueue_ms, spin_ms}: device time of `work` behind a spin, by events or as wall time less the spin's
+    own; how long queueing took; and how long the spin was, by the wall clock."""
     import torch
 
     cycles = round(min(spin_ms, LONGEST_MS) * rate)
@@ -48,8 +52,9 @@ def read(device: str, work: Callable[[], Any], spin_ms: float, rate: float, even
     filled = time.perf_counter()
     timing.synchronise(device)
     done = time.perf_counter()
-    ms = start.elapsed_time(end) if events else 1000 * (done - began) - alone
-    return {"ms": ms, "enqueue_ms": 1000 * (filled - began)}
+    whole = 1000 * (done - began)
+    ms = start.elapsed_time(end) if events else whole - alone
+    return {"ms": ms, "enqueue_ms": 1000 * (filled - began), "spin_ms": whole - ms}
 
 
 def chain(device: str) -> Callable[[], None]:

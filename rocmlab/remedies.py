@@ -35,7 +35,7 @@ def line(row: dict[str, Any]) -> dict[str, Any]:
         }
         found["decode_tok_s"] = 1000 * tokens / statistics.median(row["changed_samples_ms"])
         found["usual_tok_s"] = 1000 / statistics.median(row["baseline_samples_ms"])
-    for name in ("compile_s", "memory_gib", "logits_error", "logits_error_baseline", "logits_max_abs"):
+    for name in ("compile_s", "memory_gib", "logits_error", "logits_error_baseline", "logits_max_abs", "logits_reason"):
         found[name] = row.get(name)
     return found | {"sound": sound(row), "reason": row.get("reason")}
 

@@ -8,6 +8,7 @@ from typing import Any
 from rocmlab import archs, ceiling, gpus, words
 from rocmlab.findings import Finding, finding
 
+MOST_PCT = {"measured": 105.0, "stated": 100.0}  # more of a measured ceiling, or of the stated peak, cannot be
 SPOILS_PCT = 20.0  # of the processor in other hands: what the CPU's memory then gives is no ceiling
 
 
@@ -25,13 +26,13 @@ class Roof:
         return words.both("roof_measured" if self.kind == "measured" else "roof_stated")
 
 
-def stated(snapshot: dict[str, Any], subject: dict[str, Any]) -> float | None:
-    """Return the peak in GB/s that archs.yaml knows for this very card, None for a card (or CPU) it does not know."""
+def stated(snapshot: dict[str, Any], subject: dict[str, Any], key: str = "bandwidth_gbs") -> float | None:
+    """Return what archs.yaml knows of this very card, by default its peak in GB/s; None for one it does not know."""
     probe = gpus.tidy(snapshot)
     mine = [one for one in probe["devices"] if one["index"] == subject.get("index")]
     arch = (gpus.real_arch(probe, mine[0]) if mine else None) or subject.get("arch")
     known = archs.product(arch, subject.get("name"), subject.get("memory_bytes"))
-    return known["bandwidth_gbs"] if known else None
+    return known[key] if known else None
 
 
 def roof(found: list[dict[str, Any]], peak_gb_s: float | None, working_set: float | None = None) -> Roof:

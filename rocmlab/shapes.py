@@ -26,10 +26,11 @@ from rocmlab import (
     models,
     one_row,
     results,
+    sensors,
     timing,
     tolerance,
 )
-from rocmlab.model_operators import DECODE, PREFILL, Operator
+from rocmlab.model_shape import DECODE, PREFILL, Operator
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-shapes-1"
@@ -46,7 +47,7 @@ def study(
     limit_s: float,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Measure all of notebook 06 and return how each child ended: the empty kernel has one of its own."""
-    given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    given: dict[str, Any] = run.where()
     given |= {"model": model, "arm": arm}
     sizes = {"context": context, "prefill_tokens": prefill_tokens, "cache_bytes": cache_bytes(subject)}
     clocks: list[Any] = results.rows(run.path, "clock")
@@ -142,7 +143,7 @@ def _phase(
             key = f"{made.name} {made.shape}"
             if key not in known:
                 known[key] = one(made, head["device"], head["dtype"], room, chosen) | {"measured_in": phase}
-            row |= known[key] | {"count": made.count}
+            row |= known[key] | {"count": made.count} | sensors.sparse(head["device"])
         except (RuntimeError, AttributeError, TypeError, ValueError) as error:
             # Models differ in what their layers hold, and a kernel may be missing: both are rows.
             row |= _named(make) | {"samples_ms": [], "reason": f"{type(error).__name__}: {error}"[:500]}

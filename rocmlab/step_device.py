@@ -41,7 +41,9 @@ def queue(notes: Notes, whole: Rig, model: Any, samples: int = SAMPLES) -> None:
             for _ in range(samples):
                 read.append(prefilled.read(device, partial(rig.step, one), spin_ms, rate, events))
                 rig.back(one, 1)
-        found = {"layers": depth, "spin_ms": spin_ms, "enqueue_ms": [round(r["enqueue_ms"], 5) for r in read]}
+        found: dict[str, Any] = {"layers": depth, "spin_ms": spin_ms}
+        found |= {"enqueue_ms": [round(r["enqueue_ms"], 5) for r in read]}
+        found |= {"spin_seen_ms": [round(r["spin_ms"], 5) for r in read]}
         notes.add("D_queue", [round(r["ms"], 5) for r in read], method="prefilled queue", **facts | found)
     work = prefilled.chain(device)
     once = min(clock.warm(work, device))

@@ -8,18 +8,20 @@ they are measured in one process and in turns. What may crash a driver comes las
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocmlab import calls, isolate, lengths, models, rig, step_device, timing, twin
+from rocmlab import calls, decode, isolate, lengths, models, rig, sensors, step_device, timing, twin
 from rocmlab.results import Run
 from rocmlab.rig import Rig
 
 SCHEMA = "rocmlab-step-1"
 CONTEXT = 64
+LAST = 1.6  # of the time for the turns, which is half of the process's: their lines must be on disk before its end
 BLOCKS, LEAST_BLOCKS = 16, 6  # many and short: a host that changes its pace for seconds spoils few of them
 TOKENISED, CALLS = 20, 2000
 COPIES = ("aten::to", "aten::_to_copy", "aten::contiguous")  # they work only where something changes
@@ -34,13 +36,7 @@ def study(
     `context` tokens stand before the step of `rows` texts, `steps` of them make a sample, `blocks` samples are taken of
     each quantity.
     """
-    given: dict[str, Any] = {
-        "run_dir": str(run.path),
-        "notebook": run.notebook,
-        "attempt": run.attempt,
-        "model": model,
-        "arm": arm,
-    }
+    given: dict[str, Any] = run.where() | {"model": model, "arm": arm}
     given |= {"context": context, "steps": steps, "blocks": blocks, "limit_s": limit_s / 2, "rows": rows}
     outcome = isolate.call("rocmlab.steps:measure", given, limit_s=limit_s)
     return [isolate.record(run, "step_ended", "one decode step", outcome)]
@@ -62,7 +58,7 @@ class Notes:
         """Run one part; what it raises becomes a line with the reason, and None comes back."""
         try:
             return measured()
-        except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, ImportError, OSError) as error:
+        except Exception as error:  # of whatever kind: it must not cost the parts that come after
             said = f"{type(error).__name__}: {error}"[:500]
             self.add(quantity, [], method="not measured", valid=False, reason=said)
             return None
@@ -76,28 +72,47 @@ def measure(
     import torch
 
     began, device = time.perf_counter(), arm["device"]
+    ends = began + limit_s, began + LAST * limit_s
     timing.use(device)
     run, loaded = Run(Path(run_dir), notebook, attempt), models.load(model, device, arm["dtype"])
-    head = lengths.header(loaded, arm, 0) | {"batch": rows, "context": context, "steps": steps, "core": timing.core()}
+    head = lengths.header(loaded, arm, 0) | {"context": context, "steps": steps, "core": timing.core()}
     head["layers"] = loaded.model.config.num_hidden_layers
-    notes = Notes(run, head)
     with torch.inference_mode():
-        rigs = {"T": rig.ready(loaded.model, device, context, rows)}
+        whole, refused = fitting(loaded.model, device, context, rows)
+        asked, rows = rows, whole.rows
+        notes, rigs = Notes(run, head | {"batch": rows}), {"T": whole}
+        if refused:
+            notes.add("rows", [], method="as many texts as memory holds", valid=False, reason=refused, asked=asked)
         small = notes.part("H", lambda: rig.ready(twin.make(loaded.model, device, arm["dtype"]), device, context, rows))
         rigs |= {"H": small} if small else {}
         if device == "cpu":
-            in_turns(notes, rigs, steps, blocks, began + limit_s)
+            in_turns(notes, rigs, steps, blocks, *ends)
             notes.part("smallest", lambda: _smallest(notes))
         else:
             torch.set_num_threads(1)  # for the twin on the CPU: it stands for the one thread that launches
             alone = notes.part("H_cpu", lambda: _on_cpu(loaded.model, arm["dtype"], context))
-            in_turns(notes, rigs | ({"H_cpu": alone} if alone else {}), steps, blocks, began + limit_s)
+            in_turns(notes, rigs | ({"H_cpu": alone} if alone else {}), steps, blocks, *ends)
             notes.part("D_queue", lambda: step_device.queue(notes, rigs["T"], loaded.model))
         notes.part("dispatches", lambda: _dispatches(notes, rigs["T"]))
         notes.part("tokeniser", lambda: _tokeniser(notes, loaded.tokenizer))
         if device != "cpu":
             notes.part("launches", lambda: step_device.traced(notes, rigs["T"]))
             notes.part("D_graph", lambda: step_device.graphs(notes, rigs, steps, blocks))
+
+
+def fitting(model: Any, device: str, context: int, rows: int) -> tuple[Rig, str | None]:
+    """Return a rig of as many texts as memory holds, halved from `rows` until they fit, and why there are fewer; one
+    text that does not fit raises."""
+    asked, refused = rows, None
+    while True:
+        try:
+            return rig.ready(model, device, context, rows), refused
+        except (RuntimeError, MemoryError) as error:
+            if rows == 1 or not decode.is_out_of_memory(error):
+                raise
+        timing.release(device)
+        rows //= 2
+        refused = f"{asked} texts of {context} tokens do not fit into memory, so the step has {rows}"
 
 
 def _on_cpu(model: Any, dtype: str, context: int) -> Rig:
@@ -114,8 +129,14 @@ def _on_cpu(model: Any, dtype: str, context: int) -> Rig:
 # ---- in turns
 
 
-def in_turns(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int, deadline: float) -> None:
-    """Take blocks of every quantity in turns, the order turned round each time, and append a line for each."""
+def in_turns(
+    notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int, deadline: float, last: float = math.inf
+) -> None:
+    """Take blocks of every quantity in turns, the order turned round each time, and append a line for each.
+
+    After `deadline` six blocks are enough; a step so slow that not even these end before `last`, when the process must,
+    keeps the blocks that it has, one at least.
+    """
     ways: dict[str, Callable[[], dict[str, float]]] = {
         name: partial(rig.stamped, one, steps) for name, one in rigs.items()
     }
@@ -124,17 +145,22 @@ def in_turns(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int, deadli
         ways["T_block"] = partial(rig.queued, rigs["T"], steps)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for _ in range(2):  # the first visit of each length is none of these
+        began = time.perf_counter()
         for way in ways.values():
             way()
+    round_s = time.perf_counter() - began
+    readings = [sensors.reading(rigs["T"].device)]
     with timing.OtherWork() as others:
         for block in range(blocks):
-            if block >= LEAST_BLOCKS and time.perf_counter() > deadline:
+            now = time.perf_counter()
+            if (block >= LEAST_BLOCKS and now > deadline) or (block > 0 and now + round_s > last):
                 break
             for name in list(ways) if block % 2 == 0 else list(ways)[::-1]:
                 found[name].append(ways[name]())
     for name, samples in found.items():
         _add_turns(notes, name, samples)
-    notes.add("conditions", [], method="load", others_cpu_pct=others.pct)
+    readings.append(sensors.reading(rigs["T"].device))
+    notes.add("conditions", [], method="load", others_cpu_pct=others.pct, sensors=readings)
 
 
 def _add_turns(notes: Notes, name: str, samples: list[dict[str, float]]) -> None:

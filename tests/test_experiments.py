@@ -1,9 +1,13 @@
 """Experiments (11): predictions against known arithmetic, scores, judges that can turn, arms that do what they say."""
 
 import contextlib
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
+import steprows
+import torch
 
 from rocmlab import (
     changes,
@@ -12,6 +16,7 @@ from rocmlab import (
     experiments,
     findings,
     predictions,
+    random_weights,
     remedies,
     results,
     step_costs,
@@ -368,8 +373,8 @@ SMALL = {
 def subject(request, monkeypatch):
     from rocmlab import arms, models
 
-    monkeypatch.setitem(models.PRESETS, "small-qwen3", SMALL)
-    monkeypatch.setattr(models, "PRESETS", dict(models.PRESETS))
+    monkeypatch.setitem(random_weights.PRESETS, "small-qwen3", SMALL)
+    monkeypatch.setattr(random_weights, "PRESETS", dict(random_weights.PRESETS))
     return arms.Subject(models.load(f"random:{request.param}", CPU, "float32"), CPU, "float32", context=20)
 
 
@@ -500,9 +505,62 @@ def test_facts_count_what_a_change_takes_away(begun):
     assert facts["layers"] == 2 and facts["widths"][2]["weight_bytes"] > 3 * facts["weight_bytes"]
 
 
+def test_what_a_trial_leaves_behind_that_did_not_fit_is_gone_before_the_next(begun, monkeypatch):
+    class Model:
+        """In a ring with itself, as modules and their hooks are: counting references alone does not free it."""
+
+        def __init__(self):
+            self.own = self
+
+    left = []
+
+    def too_large(subject, name, given):
+        left.append(weakref.ref(Model()))
+        raise torch.OutOfMemoryError("HIP out of memory")
+
+    monkeypatch.setattr(experiment_trial.arms, "make", too_large)
+    gc.disable()
+    try:
+        for _ in range(2):
+            with pytest.raises(torch.OutOfMemoryError):
+                experiment_trial.trial("eager", {}, remedy=False)
+        assert left[0]() is None and left[1]() is not None
+    finally:
+        gc.enable()
+
+
 def test_logits_of_a_remedy_are_compared_with_float32(begun):
     found = experiment_trial.trial("dtype", {"dtype": "bfloat16"}, remedy=True)
     assert found["logits_error_baseline"] == 0 and 0 < found["logits_error"] < 0.1 * found["logits_max_abs"]
+
+
+def test_a_float32_model_that_does_not_fit_costs_the_comparison_and_not_the_times(begun, monkeypatch):
+    def too_large(subject, tokens):
+        raise torch.OutOfMemoryError("HIP out of memory. Tried to allocate 15.0 GiB")
+
+    monkeypatch.setattr(experiment_trial, "_reference", too_large)
+    found = experiment_trial.trial("dtype", {"dtype": "bfloat16"}, remedy=True)
+    assert len(found["changed_samples_ms"]) == experiment_trial.BLOCKS and "15.0 GiB" in found["logits_reason"]
+    made = {"name": "bfloat16", "kind": "remedy", "status": "OK", **found}
+    assert remedies.sound(made) is None
+    assert "15.0 GiB" in page.ranking(remedies.rank([made])).loc[0, "logits_error_reason"]
+
+    def broken(subject, tokens):
+        raise RuntimeError("HIP error: an illegal memory access")
+
+    monkeypatch.setattr(experiment_trial, "_reference", broken)
+    with pytest.raises(RuntimeError, match="illegal"):  # this stays in the driver, and ends the worker
+        experiment_trial.trial("dtype", {"dtype": "bfloat16"}, remedy=True)
+
+
+def test_a_step_of_many_texts_foretells_nothing_of_one(tmp_path):
+    run = results.start("11", str(tmp_path))
+    assert experiments.gather(run)["texts"] == 1
+    run.append("step", [row | {"batch": 256, "context": 1024} for row in steprows.h200()])
+    found = experiments.gather(run)
+    assert (found["ledger"], found["texts"]) == (None, 256)
+    said = experiments.foretell(changes.CATALOGUE["depth_half"], {"share": 0.5}, {"device": GPU}, None, found["texts"])
+    assert "256" in said["predicted_ratio_reason"]["en"] and said["predicted_ratio"] is None
 
 
 class Scripted:

@@ -9,9 +9,9 @@ import machines as m
 import made
 import pytest
 import sweeps
+from machines import changed, mixed, without_ledger
 
 from rocmlab import best_remedy, everyday, findings, hypotheses, speed_roofs, suspects, waterfall, words
-from rocmlab.sections import verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 S, R, U, N = "supported", "refuted", "undecided", "not_applicable"
@@ -23,20 +23,6 @@ def judged(clues, suspect):
 
 def verdicts(clues):
     return {one.suspect: one.verdict for one in hypotheses.judge(clues)}
-
-
-def changed(clues, *, account=None, **rows):
-    """The same machine with other records; `account` are entries of the account to replace."""
-    other = dict(clues.account or {}) | (account or {})
-    return dataclasses.replace(clues, account=other if clues.account else None, rows=clues.rows | rows)
-
-
-def without_ledger(clues):
-    return dataclasses.replace(clues, account=None)
-
-
-def mixed(clues):
-    return changed(clues, account={"regime": "mixed", "binding": None})
 
 
 def windows(queued_ms):
@@ -60,14 +46,16 @@ def other_operator():
     return dataclasses.replace(m.h200(), operators=[*m.operators(), m.tried("fft", device="cpu")])
 
 
-def slowing():
-    rows = m.lengths(20.0)
-    for row in rows:
-        if row.get("visit") == "steady":
-            stamps = row["token_stamps_s"]
-            late = 1.2 if row["block"] >= 4 else 1.0
-            row["token_stamps_s"] = [stamps[0] + late * (one - stamps[0]) for one in stamps]
-    return rows
+def in_memory(used, outside, before=None, whole=8.0, **rows):
+    """The card of m.spilled() with readings of its memory, in GiB; `before`: what lay outside before the model came."""
+    def of(used, outside):
+        sizes = {"memory_used_bytes": used, "memory_total_bytes": whole, "spilled_bytes": outside}
+        return {key: None if size is None else size * 2**30 for key, size in sizes.items()}
+
+    lines = m.sensed(m.spilled().table("lengths"), **of(used, outside))
+    if before is not None:
+        lines.insert(0, {"kind": "before", "device": "cuda:0", "process": 0, "sensor": m.reading(**of(0.5, before))})
+    return changed(m.spilled(), lengths=lines, **rows)
 
 
 def wide_launch():
@@ -173,16 +161,27 @@ CASES = [
     ("model_small", U, lambda: changed(m.h200(), experiments=[m.experiment("width_x2", 1.9)])),  # they contradict
     ("model_small", U, lambda: without_ledger(m.h200())),
     ("model_small", N, m.slow_cpu),
-    ("clocks", S, lambda: changed(m.gfx1032(), lengths=slowing())),
-    ("clocks", S, lambda: dataclasses.replace(m.gfx1032(), snapshot=m.snapshot(power={"profile": "power-saver",
-                                                                                       "governor": "powersave"}))),
-    ("clocks", R, m.gfx1032),
-    ("clocks", U, lambda: changed(m.gfx1032(), lengths=[])),
+    ("clocks", S, lambda: changed(m.fallback(), lengths=m.sensed(m.lengths(33.0), sclk_mhz=500.0))),
+    ("clocks", R, lambda: changed(m.fallback(), lengths=m.sensed(m.lengths(33.0)))),
+    ("clocks", U, m.fallback),  # no sensors
     ("spilled", S, m.spilled),
     ("spilled", R, m.gfx1032),
     ("spilled", R, lambda: changed(m.gfx1032(), ceiling=m.memory(260.0, spill_at_mib=6144))),  # the model fits
     ("spilled", U, lambda: changed(m.spilled(), ceiling=m.memory(260.0)[:8])),  # tried up to 2 GiB
     ("spilled", U, lambda: changed(m.spilled(), ceiling=[])),
+    # by the sensors, whatever sizes were tried: full and more outside than before; full before; room; nothing told
+    ("spilled", S, lambda: in_memory(7.9, 1.5, before=0.1, ceiling=[])),
+    ("spilled", S, lambda: in_memory(7.9, 1.5, before=0.1, ceiling=m.memory(260.0))),
+    ("spilled", R, lambda: in_memory(7.9, 1.5, before=1.4, ceiling=[])),
+    ("spilled", R, lambda: in_memory(7.0, 1.5, before=0.1, ceiling=[])),  # pinned for copies
+    ("spilled", R, lambda: in_memory(7.0, 0.1, before=0.1)),  # slow from 6 GiB on, for another program than the model
+    ("spilled", R, lambda: in_memory(7.9, 0.1, ceiling=[])),
+    ("spilled", U, lambda: in_memory(7.9, 1.5, ceiling=[])),  # nobody read before: it may be another program's
+    ("spilled", U, lambda: in_memory(7.0, None, whole=None, ceiling=[])),
+    ("spilled", U, lambda: in_memory(0.4, 0.0, whole=0.5, ceiling=[])),  # the model is not in what was read
+    ("spilled", S, lambda: in_memory(7.9, None)),  # by the sizes alone
+    # A step of 33 ms cannot have read 1 GB through PCIe.
+    ("spilled", R, lambda: changed(m.spilled(), account={"quantities": {"T": m.quantity(33.0)}})),
     ("spilled", N, m.slow_cpu),
     ("strong_cpu", S, lambda: m.baseline(33.0, 58.0)),
     ("strong_cpu", R, lambda: m.baseline(33.0, 250.0)),
@@ -295,7 +294,7 @@ def test_half_the_notebooks_missing_is_undecided_and_says_which_would_decide():
     found = hypotheses.judge(m.clues(None, {}, ops=[]))
     assert {one.verdict for one in found} <= {U, N}
     for one in found:
-        assert one.verdict == N or one.evidence["en"].startswith("Not measured; notebook ")
+        assert one.verdict == N or one.evidence["en"].startswith("Not measured; notebook")
         assert one.verdict == N or set(one.decided_by) <= {f"{n:02d}" for n in range(1, 12)}
 
 
@@ -348,42 +347,11 @@ def codes(found):
     return [one["code"] for one in found]
 
 
-def test_the_answer_to_slow_follows_the_regime():
-    def answer(clues):
-        found = verdict.answer_slow(clues, hypotheses.judge(clues))
-        return found and found["code"]
-
-    assert answer(m.h200()) == "VERDICT_HOST_BOUND"
-    assert answer(m.gfx1032()) == "VERDICT_AT_ROOF"
-    assert answer(m.fallback()) == "VERDICT_DEVICE_BOUND"
-    assert answer(mixed(m.h200())) == "VERDICT_MIXED"
-    assert answer(m.slow_cpu()) == "VERDICT_CPU"
-    assert answer(m.cpu_at_roof()) == "VERDICT_AT_ROOF"
-    assert answer(changed(m.h200(), account={"regime": "undecided", "binding": None})) is None
-    assert answer(without_ledger(m.h200())) is None
-
-
-def test_the_answer_names_its_parts_with_their_ms():
-    found = verdict.answer_slow(m.h200(), hypotheses.judge(m.h200()))
-    said = findings.say(found)["sentence"]
-    assert "launching kernels 11.3 ms, Python and operator dispatch 6.90 ms" in said and "4.53 ms" in said
-    assert "启动 kernel 11.3 ms" in findings.say(found, "zh")["sentence"]
-    products = findings.say(verdict.answer_slow(m.fallback(), hypotheses.judge(m.fallback())))["sentence"]
-    assert "slow matrix products 26.0 ms" in products and "launching" not in products
-
-
-def test_much_that_is_unexplained_is_said_with_the_parts():
-    left = changed(m.h200(), account={"residual": m.part("residual", 4.0)})
-    said = findings.say(verdict.answer_slow(left, hypotheses.judge(left)))["sentence"]
-    assert "unexplained 4.00 ms" in said
-    assert "unexplained" not in findings.say(verdict.answer_slow(m.h200(), hypotheses.judge(m.h200())))["sentence"]
-
-
 def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():
     found = best_remedy.judge(m.h200())
     assert found["code"] == "BEST_REMEDY" and found["numbers"]["remedy_gain_ratio"] == pytest.approx(10.0, rel=0.01)
     said = findings.say(found)["sentence"]
-    assert "42 s to compile" in said and "0.400 GiB more memory" in said and "logits off by at most" in said
+    assert "42 s to compile" in said and "410 MiB more memory" in said and "0.0100, where the largest is 20.0" in said
     assert findings.say(found, "zh")["sentence"].startswith(findings.say(found)["sentence"][:2]) is False
 
 
@@ -418,6 +386,33 @@ def test_the_two_everyday_questions():
     assert "TASK_MANAGER_GPU" not in variants(m.clues(None, {}))
     (share,) = [one for one in everyday.judge(m.h200(), []) if one["code"] == "CPU_SHARE"]
     assert share["numbers"]["one_thread_pct"] == pytest.approx(100 / 16)
+
+
+def busy(device_ms, upper=False):
+    """The everyday answer about the GPU's share where the device works so long of a step of 18.9 ms."""
+    machine = m.h200()
+    device = {"ms": device_ms, "low": device_ms, "high": device_ms}
+    account = {**machine.account, "device_ms": device, "device_upper": upper}
+    return everyday.low_gpu(dataclasses.replace(machine, account=account))
+
+
+def test_of_an_upper_bound_only_a_low_share_is_said():
+    assert "for only 24% of" in findings.say(busy(4.53))["sentence"]
+    for lang, word in (("en", "at most 24%"), ("zh", "最多 24%")):
+        assert word in findings.say(busy(4.53, upper=True), lang)["sentence"]
+    assert busy(15.0)["variant"] == "high" and busy(15.0, upper=True) is None
+
+
+def test_device_time_longer_than_the_step_is_no_busy_share():
+    longer = m.clues({**m.h200().account, "device_ms": {"ms": 60.0, "low": 60.0, "high": 60.0}}, {})
+    assert everyday.busy_pct(longer) is None
+
+
+def test_a_model_that_may_be_too_small_is_said_with_the_share_that_idles():
+    mixed = {**m.h200().account, "regime": "mixed", "binding": None}
+    found = hypotheses.JUDGES["model_small"](dataclasses.replace(m.h200(), account=mixed))
+    assert found.verdict == "undecided"
+    assert "14.4 ms of a step of 18.9 ms (76%)" in found.evidence["en"]
 
 
 def test_the_busy_share_comes_from_the_trace_where_there_is_no_ledger():

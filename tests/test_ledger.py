@@ -25,6 +25,11 @@ def check(account, name):
     return found
 
 
+def unqueued(rows):
+    """The rows of a step without its prefilled queue."""
+    return [row for row in rows if row["quantity"] != "D_queue"]
+
+
 def codes(account):
     return [one["code"] for one in ledger_judges.judge(account)]
 
@@ -165,7 +170,7 @@ def test_drift_that_both_arms_share_does_not_widen_their_ratio():
 
 
 def test_a_twin_with_much_device_time_does_not_stand_for_the_host():
-    heavy = steprows.h200(H_graph=line("H_graph", 12.0), D_graph=line("D_graph", 12.5), D_busy=None)
+    heavy = unqueued(steprows.h200(H_graph=line("H_graph", 12.0), D_graph=line("D_graph", 12.5), D_busy=None))
     account = build(heavy)
     assert account["regime"] == "undecided" and check(account, "twin")["passed"] is False
     assert codes(account)[0] in ("UNDECIDED", "HOST_AND_DEVICE_NOT_APART")
@@ -175,7 +180,7 @@ def test_a_twin_with_much_device_time_does_not_stand_for_the_host():
 
 
 def test_device_bound_needs_no_twin_but_says_what_it_cannot_tell():
-    heavy = steprows.h200(H_graph=line("H_graph", 15.0), D_graph=line("D_graph", 18.0), D_busy=None)
+    heavy = unqueued(steprows.h200(H_graph=line("H_graph", 15.0), D_graph=line("D_graph", 18.0), D_busy=None))
     account = build(heavy)
     assert account["regime"] == "device_bound" and "HOST_AND_DEVICE_NOT_APART" in codes(account)
     assert build([line("T", 20.0), line("D_graph", 19.0)])["regime"] == "device_bound"
@@ -311,6 +316,108 @@ def test_a_wrong_dtype_doubles_the_floor_and_not_the_excess():
     rows = steprows.h200(D_graph=line("D_graph", 32.6), D_busy=line("D_busy", 31.47, grade="A"))
     device = lane(build(rows, ceiling_gb_s=76, bytes_a_token=2 * 1.192e9), "device")
     assert device["memory_floor"] == pytest.approx(31.37, abs=0.01) and device["excess"] < 0.2
+
+
+# ---- a replay that is another step than the one as it is
+
+
+def large_batch(graph_ms, **changes):
+    """A step of 256 texts at context 1024: T 33.6, kernels 31.4 as traced, and a replay with another cache."""
+    rows = {"T": step("T", 18.75, 0.05, 14.8), "D_graph": line("D_graph", graph_ms)}
+    rows |= {"D_busy": line("D_busy", 31.38, grade="A")} | changes
+    made = unqueued(steprows.h200(**rows))
+    return [row | {"batch": 256, "context": 1024} for row in made]
+
+
+@pytest.mark.parametrize("graph_ms", [12.0, 60.0])  # no cache to copy; or heads repeated for a mask
+def test_a_replay_of_another_step_does_not_decide_what_binds(graph_ms):
+    account = build(large_batch(graph_ms))
+    assert (account["regime"], account["device_by"]) == ("device_bound", "trace")
+    failed = check(account, "agree")
+    assert failed["passed"] is False and "D_busy counts" in failed["said"]["en"]
+    assert "DEVICE_TIMES_DISAGREE" in codes(account)
+    queued = build([*large_batch(graph_ms), steprows.line("D_queue", 32.2, layers=28, of_layers=28, spin_ms=60.0,
+                                                          enqueue_ms=[18.9] * 6)])  # fmt: skip
+    assert (queued["regime"], queued["device_by"]) == ("device_bound", "queue")
+
+
+def test_a_replay_that_agrees_with_one_reading_of_the_step_counts():
+    agreed = build(large_batch(32.53))
+    assert (agreed["regime"], agreed["device_by"]) == ("device_bound", "graph")
+    odd = build(steprows.h200(D_busy=line("D_busy", 8.0, grade="A")))  # the queue agrees with the replay
+    assert (odd["regime"], odd["device_by"]) == ("host_bound", "graph")
+    alone = build(large_batch(12.0, D_busy=None))  # nothing speaks against it
+    assert alone["device_by"] == "graph"
+
+
+def test_a_step_of_several_texts_is_named_as_such():
+    sentence = findings.say(ledger_judges.judge_regime(build(large_batch(32.53))))["sentence"]
+    assert "256 texts of 1,024 tokens" in sentence
+    assert "texts" not in findings.say(ledger_judges.judge_regime(build(steprows.h200())))["sentence"]
+
+
+def test_fewer_texts_than_asked_for_are_said():
+    refused = line("rows", reason="256 texts do not fit") | {"asked": 256, "batch": 64, "context": 1024}
+    account = build([refused, *(row | {"batch": 64, "context": 1024} for row in steprows.device_bound())])
+    (said,) = [one for one in ledger_judges.judge(account) if one["code"] == "FEWER_TEXTS"]
+    for lang in ("en", "zh"):
+        assert all(part in findings.say(said, lang)["sentence"] for part in ("256", "64", "1,024"))
+    assert "FEWER_TEXTS" not in codes(build(steprows.device_bound()))
+
+
+# ---- no queue, no graph, no trace
+
+
+def bare(**changes):
+    """A system where queue, graph and trace all fail, each with its reason."""
+    refused = {"samples_ms": [], "valid": False}
+    rows = unqueued(steprows.h200(D_graph=line("D_graph", reason="capturing") | refused, H_graph=None, D_busy=None))
+    rows = [row for row in rows if row["quantity"] not in ("launches", "chain_queue", "chain_graph")]
+    rows.append(line("D_queue", reason="RuntimeError: driver reset") | refused)
+    rows.append(line("launches", reason="RuntimeError: no kernels") | refused)
+    return [*rows, *changes.values()]
+
+
+def summed(ms, **changes):
+    return {"ms": ms, "low": ms, "high": ms, "missing": [], "n": 9, **changes}
+
+
+def test_what_failed_says_why_in_checks_and_table():
+    account = build(bare(), shape_sum=summed(4.0))
+    assert (account["regime"], account["device_by"]) == ("host_bound", "operators")
+    assert "driver reset" in check(account, "queue")["said"]["zh"] and check(account, "queue")["passed"] is None
+    frame = ledger_tables.quantities(account).set_index("quantity")
+    for name, why in (("D_queue", "driver reset"), ("D_graph", "capturing"), ("D_busy", "no kernels")):
+        assert why in frame.loc[name, "how"] and not frame.loc[name, "counts"]
+    assert check(build(steprows.h200()), "queue")["passed"] is False  # a queue that was read, and was full
+
+
+def test_an_upper_bound_leaves_the_twin_open_and_does_not_condemn_it():
+    account = build(bare(), shape_sum=summed(10.4, host_may_bind=["rms_norm"] * 5))
+    assert account["regime"] == "undecided" and account["device_upper"]
+    found = check(account, "twin")
+    assert found["passed"] is None and "not measured" in found["said"]["en"]
+    assert "not measured" in account["host_lane"][0]["how"]["en"]
+    assert "HOST_AND_DEVICE_NOT_APART" not in codes(account)
+    said = findings.say(ledger_judges.judge_regime(account))["sentence"]
+    assert "upper bound" in said and said.count("rms_norm") == 3
+    assert not build(steprows.h200())["device_upper"]
+
+
+@pytest.mark.parametrize(("work", "regime"), [(4.0, "undecided"), (10.0, "undecided"), (17.0, "device_bound")])
+def test_a_sum_with_holes_can_only_say_that_it_is_large(work, regime):
+    account = build(bare(), shape_sum=summed(work, missing=["lm_head"]))
+    assert account["regime"] == regime
+    assert "lm_head" in check(account, "operators")["said"]["en"]
+    if regime == "undecided":
+        assert "lm_head" in findings.say(ledger_judges.judge_regime(account))["sentence"]
+        assert check(account, "twin")["numbers"]["twin_device_share"] is None
+
+
+def test_nothing_at_all_for_the_device_is_undecided_and_says_so():
+    account = build(bare())
+    assert (account["regime"], account["device_ms"]) == ("undecided", None)
+    assert "no way to the device time worked" in findings.say(ledger_judges.judge_regime(account))["sentence"]
 
 
 # ---- residual
@@ -450,7 +557,7 @@ def test_a_trace_of_another_model_is_not_taken(tmp_path):
 
 
 def test_device_time_that_cannot_be_inside_the_step_decides_nothing():
-    found = build(steprows.h200(D_graph=line("D_graph", 60.0), D_busy=None))
+    found = build(unqueued(steprows.h200(D_graph=line("D_graph", 60.0), D_busy=None)))
     assert found["regime"] == "undecided" and found["binding"] is None
     firm = next(one for one in found["checks"] if one["name"] == "firm")
     assert firm["passed"] is False and "disturbed" in firm["said"]["en"]

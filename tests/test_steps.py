@@ -12,8 +12,8 @@ from rocmlab import (
     isolate,
     ledger,
     ledger_quantities,
-    models,
     prefilled,
+    random_weights,
     replay,
     results,
     rig,
@@ -192,10 +192,35 @@ def test_work_behind_a_spin_is_read_without_the_host(monkeypatch, events):
             device.work(0.5)
 
     found = prefilled.read("cuda:0", work, 60.0, 1e6, events)
-    assert found == {"ms": pytest.approx(2.0, abs=0.01), "enqueue_ms": pytest.approx(12.0, abs=0.01)}
+    assert found["ms"] == pytest.approx(2.0, abs=0.01) and found["enqueue_ms"] == pytest.approx(12.0, abs=0.01)
+    assert found["spin_ms"] == pytest.approx(60.0, abs=0.01)
     short = prefilled.read("cuda:0", work, 2.0, 1e6, events)
     assert short["ms"] > 8  # the device ran dry: the host is what this reads
     assert not ledger_quantities.queue_counts({"enqueue_ms": [short["enqueue_ms"]], "spin_ms": 2.0})
+
+
+@pytest.mark.parametrize("events", [True, False])
+def test_a_spin_calibrated_at_low_clocks_is_taken_as_long_as_it_was(monkeypatch, events):
+    device = Device(monkeypatch, 4e6)  # four times the clock at which it was calibrated: 60 ms take 15
+
+    def work():
+        for _ in range(4):
+            device.host(3.0)
+            device.work(0.5)
+
+    found = prefilled.read("cuda:0", work, 60.0, 1e6, events)
+    assert found["enqueue_ms"] == pytest.approx(12.0, abs=0.01)
+    row = {"enqueue_ms": [found["enqueue_ms"]], "spin_ms": 60.0}
+    assert ledger_quantities.queue_counts(row)  # by what was meant it would count
+    assert not ledger_quantities.queue_counts(row | {"spin_seen_ms": [found["spin_ms"]]})
+    assert ledger_quantities.spin_ms(row | {"spin_seen_ms": [found["spin_ms"]]}) == pytest.approx(15.0, abs=0.01)
+
+
+def test_a_build_whose_sleep_does_not_spin_is_said(monkeypatch):
+    Device(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    with pytest.raises(RuntimeError, match="does not spin"):
+        prefilled.cycles_a_ms("cuda:0")
 
 
 def test_no_spin_is_longer_than_a_driver_allows(monkeypatch):
@@ -230,6 +255,8 @@ def test_queue_and_graphs_write_their_rows(monkeypatch, tmp_path):
     rows = run.rows("step")
     queued = [row for row in rows if row["quantity"] == "D_queue"]
     assert [row["layers"] for row in queued] == [4, 2, 1] and all(row["of_layers"] == 4 for row in queued)
+    for row in queued:
+        assert row["spin_seen_ms"] == pytest.approx([row["spin_ms"]] * 2, rel=0.01)
     made = {row["quantity"]: row for row in rows}
     assert {"chain_queue", "chain_graph", "D_graph", "H_graph"} <= set(made)
     for name in ("D_graph", "H_graph"):
@@ -240,17 +267,65 @@ def test_queue_and_graphs_write_their_rows(monkeypatch, tmp_path):
 # ---- the whole, on a CPU
 
 
-def test_a_part_that_fails_is_a_row_with_its_reason(tmp_path):
+@pytest.mark.parametrize("kind", [RuntimeError, AssertionError, ZeroDivisionError, IndexError, MemoryError])
+def test_a_part_that_fails_is_a_row_with_its_reason(tmp_path, kind):
     run = results.start("11", str(tmp_path))
     notes = steps.Notes(run, {})
 
     def fails():
-        raise RuntimeError("operation not permitted when stream is capturing")
+        raise kind("operation not permitted when stream is capturing")
 
     assert notes.part("D_graph", fails) is None
     (row,) = run.rows("step")
     assert not row["valid"] and "capturing" in row["reason"] and row["samples_ms"] == []
     assert ledger.build([row])["quantities"]["D_graph"]["ms"] is None
+
+
+def holds(rows, most):
+    """A rig for as many texts as fit, and torch's words for more."""
+    if rows > most:
+        raise torch.OutOfMemoryError("HIP out of memory. Tried to allocate 29.36 GiB.")
+    return rows
+
+
+@pytest.mark.parametrize(("asked", "most", "kept"), [(256, 256, 256), (256, 100, 64), (256, 1, 1), (1, 1, 1)])
+def test_texts_that_do_not_fit_are_halved_until_they_do_and_it_is_said(monkeypatch, asked, most, kept):
+    monkeypatch.setattr(rig, "ready", lambda model, device, context, rows: holds(rows, most))
+    found, refused = steps.fitting(None, "cpu", 1024, asked)
+    assert found == kept and (refused is None) is (kept == asked)
+    if refused:
+        assert f"{asked} texts of 1024 tokens" in refused and f"has {kept}" in refused
+
+
+def test_one_text_that_does_not_fit_and_other_errors_are_raised(monkeypatch):
+    monkeypatch.setattr(rig, "ready", lambda model, device, context, rows: holds(rows, 0))
+    with pytest.raises(torch.OutOfMemoryError):
+        steps.fitting(None, "cpu", 1024, 8)
+
+    def broken(*_):
+        raise RuntimeError("HIP error: invalid device function")
+
+    monkeypatch.setattr(rig, "ready", broken)
+    with pytest.raises(RuntimeError, match="invalid device function"):
+        steps.fitting(None, "cpu", 1024, 8)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "last", "blocks"), [(0.1, 1e9, 16), (1.0, 1e9, 6), (4.0, 20.0, 3), (60.0, 20.0, 1)]
+)
+def test_a_slow_step_keeps_the_blocks_that_it_has(monkeypatch, tmp_path, seconds, last, blocks):
+    now = [0.0]
+
+    def stamped(one, count):
+        now[0] += seconds
+        return {"ms": 1000 * seconds, "forward_ms": 1.0, "choose_ms": 1.0, "read_ms": 1.0}
+
+    monkeypatch.setattr(rig, "stamped", stamped)
+    monkeypatch.setattr(steps.time, "perf_counter", lambda: now[0])
+    run = results.start("11", str(tmp_path))
+    steps.in_turns(steps.Notes(run, {}), {"T": types.SimpleNamespace(device="cpu")}, 1, 16, 5.0, last)
+    (row,) = [row for row in run.rows("step") if row["quantity"] == "T"]
+    assert row["n"] == blocks
 
 
 def test_a_study_of_the_cpu_gives_an_account(tmp_path):
@@ -273,6 +348,6 @@ def test_a_model_that_cannot_be_loaded_is_a_row(tmp_path):
 
 
 def test_presets_have_a_twin():
-    for name, values in models.PRESETS.items():
+    for name, values in random_weights.PRESETS.items():
         config = AutoConfig.for_model(**{k: v for k, v in values.items() if k != "rope_theta"})
         assert twin.config_of(config).num_hidden_layers == values["num_hidden_layers"], name

@@ -6,10 +6,22 @@ import re
 import machines as m
 import page_case
 import pytest
-from bs4 import BeautifulSoup
+from page_case import soup
 
-from rocmlab import findings, outline, plots, report, runner, sections, suspects, words
-from rocmlab.sections import verdict
+from rocmlab import (
+    clues,
+    figures,
+    findings,
+    hypotheses,
+    outline,
+    report,
+    runner,
+    sections,
+    suspects,
+    verdict_judges,
+    words,
+)
+from rocmlab.sections import experiments, verdict
 
 FOLDERS = {
     "h200": (m.h200, m.steps_of_h200, "sm_90", "NVIDIA H200"),
@@ -30,10 +42,6 @@ def built(tmp_path_factory):
     run = folder(tmp_path_factory.mktemp("verdict"), "h200")
     report.build(run)
     return run
-
-
-def soup(path):
-    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
 # ---- the page
@@ -94,8 +102,8 @@ def test_every_machine_gets_a_section_in_both_languages(tmp_path, name):
             assert said["sentence"] and findings.UNKNOWN[lang] not in said["sentence"], said
     for figure in part.figures:
         figure.draw()
-        with plots.narrow():
-            assert figure.draw().get_size_inches()[0] == plots.NARROW_IN
+        with figures.narrow():
+            assert figure.draw().get_size_inches()[0] == figures.NARROW_IN
     assert part.lead == "waterfall" and not part.missing
 
 
@@ -121,6 +129,78 @@ def test_a_step_timed_beside_other_programs_gives_no_answer_and_says_so(tmp_path
     part = verdict.section(run)
     assert "slow" not in part.answers and part.findings[0]["code"] == "VERDICT_OPEN"
     assert "60% of the processor" in findings.say(part.findings[0])["sentence"]
+
+
+# ---- where the ledger decides nothing
+
+
+def open_machine(machine=m.h200, **rows):
+    """A machine whose ledger does not decide, since its device time is an upper bound above half of the twin's step."""
+    found, upper = machine(), {"regime": "undecided", "binding": None, "device_upper": True}
+    why = {"name": "operators", "passed": None, "said": {"en": "an upper bound only", "zh": "只是上限"}}
+    account = {**found.account, **upper, "checks": [why]}
+    return dataclasses.replace(found, account=account, rows=found.rows | rows)
+
+
+def delay(name, dose, shown):
+    return m.experiment(name, 1 + dose * shown, given={"dose": dose})
+
+
+@pytest.mark.parametrize(
+    ("host", "device", "lane", "said"),
+    [
+        (0.98, 0.02, "host", "Most likely the host: 98%"),
+        (0.1, 0.97, "device", "Most likely the GPU's own work: 97%"),
+        (0.98, None, "host", "Most likely the host: 98%"),
+        (0.5, None, None, "is not decided: an upper bound only"),
+        (0.98, 0.97, None, "is not decided"),
+        (None, None, None, "is not decided"),
+    ],
+)
+def test_delays_say_what_most_likely_binds_where_the_ledger_does_not(host, device, lane, said):
+    doses = (("host_delay", 0.5, host), ("device_delay_hidden", 0.3, device))
+    rows = [delay(name, dose, shown) for name, dose, shown in doses if shown is not None]
+    found = verdict_judges.still_open(open_machine(experiments=rows), [])
+    assert found["variant"] == lane and said in findings.say(found)["sentence"]
+    for lang, why in (("en", "an upper bound only"), ("zh", "只是上限")):
+        assert why in findings.say(found, lang)["sentence"]
+
+
+def test_delays_of_one_text_say_nothing_about_a_step_of_many():
+    made = open_machine(experiments=[delay("host_delay", 0.5, 0.98)])
+    made.account["subject"] = {**made.account["subject"], "batch": 256}
+    assert verdict_judges.still_open(made, [])["variant"] is None
+
+
+@pytest.mark.parametrize(("status", "said"), [("OUT_OF_MEMORY", "HIP out of memory"), ("OK", "there is no ledger")])
+def test_a_step_that_could_not_be_taken_apart_says_how_it_ended(tmp_path, status, said):
+    run = folder(tmp_path, "h200", step_ended=[{"status": status, "words": "RuntimeError: HIP out of memory"}])
+    (run / "records" / "step.jsonl").unlink()
+    part, eleven = verdict.section(run), experiments.section(run)
+    assert said in findings.say(part.findings[0])["sentence"]
+    told = [one for one in eleven.findings if one["code"] == "STEP_NOT_TAKEN_APART"]
+    assert bool(told) is (status != "OK") and ("ledger_checks" in eleven.absent) is (status != "OK")
+    if told:
+        assert "step_batch" in findings.say(told[0])["advice"] and said in part.absent["waterfall"]["zh"]
+
+
+def test_a_step_of_many_texts_is_not_mixed_with_what_was_timed_for_one(tmp_path):
+    many = [row | {"batch": 256, "context": 1024} for row in m.steps_of_h200()]
+    run = folder(tmp_path, "h200")
+    one = {verdict_.suspect: verdict_ for verdict_ in hypotheses.judge(clues.of_run(run))}
+    machine, _, arch, card = FOLDERS["h200"]
+    run = m.write(tmp_path / "many", machine(), many, name="many", arch=arch, card=card)
+    found = {verdict_.suspect: verdict_ for verdict_ in hypotheses.judge(clues.of_run(run))}
+    for name in ("slow_products", "small_operators", "attention"):
+        assert one[name].verdict == suspects.REFUTED and found[name].verdict == suspects.UNDECIDED
+        assert "256" in found[name].evidence["en"] and "256" in found[name].evidence["zh"]
+    assert found["artefact"].verdict == suspects.REFUTED  # 03 and 04 agree; a step of 256 texts is none of theirs
+    slow = verdict.section(run).answers
+    assert "a step of 256 texts together" in findings.say(slow["slow"])["sentence"]
+    assert "of one text; the step that was taken apart has 256" in findings.say(slow["faster"])["sentence"]
+    usual = verdict.section(folder(tmp_path, "h200")).answers
+    assert "a token takes" in findings.say(usual["slow"])["sentence"]
+    assert "of one text" not in findings.say(usual["faster"])["sentence"]
 
 
 def test_an_empty_run_has_no_verdict(tmp_path):

@@ -14,10 +14,12 @@ from rocmlab import (
     attention_known,
     attention_tables,
     curves,
+    figures,
     gpus,
     plots,
     results,
     roof,
+    sensor_judges,
     words,
 )  # fmt: skip
 from rocmlab.attention_tables import FORCED, Row
@@ -36,6 +38,7 @@ def section(run: Path) -> Section:
     wholes, limit = wholes_of(run, head), roof.roof(results.rows(run, "ceiling"), peak_of(run))
     asked: dict[str, Any] = {"step_ms": wholes["decode"], "prefill_ms": wholes["prefill"], "ceiling_gb_s": limit.gb_s}
     found = attention_judges.judge(rows, ended=ended, arch=arch, **asked)
+    found += sensor_judges.faults([row.get("sensor") for row in rows], op="attention")
     made = Section("09", question("09"), findings=found, how=words.both("how_09"))
     if not head:
         return made
@@ -141,9 +144,9 @@ def _count(rows: list[Row]) -> int:
 
 def _figure(phase: str, drawn: pd.DataFrame, foot: str) -> Figure:
     def draw() -> Any:
-        figure, ax = plots.canvas(3.4)
+        figure, ax = figures.canvas(3.4)
         plots.series(ax, drawn, x="length", value="attention_ms", unit="", x_unit="tokens", by="line", log_x=True)
-        plots.footer(figure, foot)
+        figures.footer(figure, foot)
         return figure
 
     return Figure(f"attention_{phase}", draw, alt(drawn), words.both(f"attention_figure_{phase}"))

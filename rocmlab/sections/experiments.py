@@ -11,16 +11,18 @@ import pandas as pd
 from rocmlab import (
     experiment_judges,
     experiments,
+    figures,
     ledger,
     ledger_judges,
     ledger_tables,
     plots,
     remedies,
     results,
+    sensor_judges,
     words,
     yardstick_judges,
 )
-from rocmlab.findings import Finding
+from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question
 from rocmlab.sections.prefill_decode import footer
 from rocmlab.timing import Interval
@@ -34,15 +36,20 @@ def section(run: Path) -> Section:
     """Return predictions beside observations, the ranking of remedies, both figures and the findings of notebook 11."""
     rows, foretold = results.rows(run, "experiments"), results.rows(run, "predictions")
     account, engines = ledger.of_run(run), results.rows(run, "yardstick")
-    if not rows and not foretold and not account:
+    why = None if account else ledger_judges.absent(results.rows(run, "step_ended"))
+    if not rows and not foretold and not account and not why:
         return Section("11", question("11"), missing=words.both("reason_no_records", notebook="11"))
     found = experiment_judges.judge(rows, foretold)
     made = Section("11", question("11"), findings=[*ledger_judges.judge(account), *found], how=words.both("how_11"))
     made.findings += yardstick_judges.judge(engines, results.rows(run, "lengths")) if engines else []
+    made.findings += judge_sensors(rows, results.rows(run, "step"))
     head: dict[str, Any] = next((row for row in rows or foretold if row.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
     made.answers = _answers(found)
     shown = ("ledger_quantities", "ledger_checks")
+    if why:
+        made.findings.insert(0, finding("STEP_NOT_TAKEN_APART", why=why))
+        made.absent |= dict.fromkeys(shown, why)
     made.tables = [one for one in ledger_tables.tables(account) if one.name in shown] if account else []
     if foretold:
         foreseen = words.both("experiments_foretold")
@@ -78,6 +85,16 @@ def section(run: Path) -> Section:
     else:
         made.absent["experiments_gains"] = words.both("experiments_none_gained")
     return made
+
+
+def judge_sensors(rows: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[Finding]:
+    """Say when the step slowed down while the ledger was measured, or heat or memory stood in the way of a change."""
+    whole: list[float] = next((row["samples_ms"] for row in steps if row.get("quantity") == "T"), [])
+    beside: list[Any] = next((row["sensors"] for row in steps if row.get("sensors")), [])
+    found = sensor_judges.faults(beside, whole, "decode step")
+    told = {one["code"] for one in found}
+    later = sensor_judges.faults([row.get("sensor") for row in rows], op="experiments")
+    return found + [one for one in later if one["code"] not in told]
 
 
 def _answers(found: list[Finding]) -> dict[str, Finding]:
@@ -133,6 +150,7 @@ def ranking(ranked: list[dict[str, Any]]) -> pd.DataFrame:
         line = {"remedy": experiment_judges.label(one["name"]), "status": one["status"], "gain_ratio": gain}
         line |= {"gain_ratio_reason": why, "decode_tok_s": one["decode_tok_s"], "compile_s": one["compile_s"]}
         line |= {"memory_gib": one["memory_gib"], "logits_error": one["logits_error"]}
+        line |= {f"{name}_reason": _short(one["logits_reason"]) for name in ("logits_error", "own_error")}
         lines.append(line | {"own_error": one["logits_error_baseline"]})
     return pd.DataFrame(lines)
 
@@ -158,16 +176,16 @@ def points(lines: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame([{"experiment": _name(one["name"])} | {key: one[key] for key in keys} for one in ordered])
 
 
-@plots.styled
+@figures.styled
 def draw_predicted(lines: list[dict[str, Any]], foot: str) -> Any:
     """Draw, for each experiment, the predicted step beside the observed one on a line of "times as long"; "no change"
     is the upright line at 1."""
     frame = points(lines)
-    figure, ax = plots.canvas(1.4 + 0.3 * len(frame))
-    roles = plots.roles(["GPU", "CPU"])
+    figure, ax = figures.canvas(1.4 + 0.3 * len(frame))
+    roles = figures.roles(["GPU", "CPU"])
     for place, line in enumerate(frame.to_dict("records")):
         ends = [line["predicted_ratio"], line["observed_ratio"]]
-        colour = plots.RULE if line["hit"] else plots.MUTED
+        colour = figures.RULE if line["hit"] else figures.MUTED
         ax.plot(ends, [place, place], color=colour, linewidth=1.2, zorder=1)
         ax.plot(ends[1], place, marker="o", color=roles["GPU"].colour, markersize=6, linestyle="")
         ax.plot(
@@ -187,17 +205,17 @@ def draw_predicted(lines: list[dict[str, Any]], foot: str) -> Any:
     ax.set_xticks(ticks, [f"{t:g}×" for t in ticks])
     ax.minorticks_off()
     missed = [" (missed)" if not hit else "" for hit in frame["hit"]]
-    wide = figure.get_figwidth() > plots.NARROW_IN
+    wide = figure.get_figwidth() > figures.NARROW_IN
     names = [textwrap.fill(f"{n}{m}", 36 if wide else 20) for n, m in zip(frame["experiment"], missed, strict=True)]
     ax.set_yticks(range(len(frame)), names, fontsize=8)
-    ax.tick_params(axis="y", length=0, labelcolor=plots.INK)
+    ax.tick_params(axis="y", length=0, labelcolor=figures.INK)
     ax.set_ylim(len(frame) - 0.4, -0.9)
-    ax.axvline(1.0, color=plots.ROLES["ceiling"].colour, linestyle="--", linewidth=1.3, zorder=0)
-    ax.annotate("no change", (1.0, -0.75), xytext=(3, 0), textcoords="offset points", fontsize=8.5, color=plots.MUTED,
+    ax.axvline(1.0, color=figures.ROLES["ceiling"].colour, linestyle="--", linewidth=1.3, zorder=0)
+    ax.annotate("no change", (1.0, -0.75), xytext=(3, 0), textcoords="offset points", fontsize=8.5, color=figures.MUTED,
                 va="center")  # fmt: skip
     ax.set_xlabel("time of a step, changed / as it is")
     ax.grid(axis="x")
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -205,12 +223,12 @@ def draw_remedies(ranked: list[dict[str, Any]], foot: str) -> Any:
     """Draw tok/s of the loop as it is and with each remedy, the best first."""
     frame = bars(ranked)
     arms = list(dict.fromkeys(frame["arm"]))
-    figure, ax = plots.canvas(1.3 + 0.5 * len(set(frame["remedy"])))
+    figure, ax = figures.canvas(1.3 + 0.5 * len(set(frame["remedy"])))
     plots.paired_bars(
         ax, frame, category="remedy", arm="arm", value="decode_tok_s", unit="tok/s",
         ratio_of=(arms[0], arms[1]) if len(arms) == 2 else None,
     )  # fmt: skip
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 

@@ -10,19 +10,21 @@ import pandas as pd
 from rocmlab import (
     curve_judges,
     curves,
+    figures,
     gemm_judges,
     gpus,
     launch_cost,
     one_row,
     plots,
     results,
+    sensor_judges,
     shape_judges,
     shapes,
     timing,
     words,
 )
 from rocmlab.findings import worst_first
-from rocmlab.model_operators import DECODE, PREFILL
+from rocmlab.model_shape import DECODE, PREFILL
 from rocmlab.roof import Roof
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 from rocmlab.sections.prefill_decode import footer, roof_of
@@ -40,6 +42,7 @@ def section(run: Path) -> Section:
     roof, peaks = roof_of(run, rows), peaks_of(run)
     found = shape_judges.judge(rows, gemms, launches, single, roof, peaks, ended)
     found += curve_judges.judge_conditions(rows)
+    found += sensor_judges.faults([row.get("sensor") for row in rows], op="operators")
     made = Section("06", question("06"), findings=worst_first(found), how=words.both("how_06"))
     head = next((row for row in rows if row.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
@@ -187,9 +190,9 @@ def bars(lines: Rows, side: str) -> pd.DataFrame:
 
 def draw(frame: pd.DataFrame, foot: str) -> Any:
     """Draw measured time and roof by operator as horizontal bars."""
-    figure, ax = plots.canvas(0.9 + 0.42 * frame["operator"].nunique())
+    figure, ax = figures.canvas(0.9 + 0.42 * frame["operator"].nunique())
     plots.paired_bars(ax, frame, category="operator", arm="arm", value="time_ms", unit="ms", ratio_of=None)
-    plots.footer(figure, f"each operator timed apart x its count · {foot}")
+    figures.footer(figure, f"each operator timed apart x its count · {foot}")
     return figure
 
 

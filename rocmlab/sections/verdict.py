@@ -10,26 +10,20 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from rocmlab import (
     best_remedy,
-    everyday,
+    figures,
     hypotheses,
-    ledger_judges,
     ledger_tables,
-    plots,
     results,
-    suspects,
     suspects_baseline,
+    verdict_judges,
     waterfall,
     words,
 )
 from rocmlab import clues as clues_of
 from rocmlab.clues import Clues
-from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 from rocmlab.speed_roofs import Roofs
-from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict
-
-MUCH = 0.10  # of the step: more than this unexplained is said with the parts
-NEEDED = ("03", "04", "06", "11")  # what a verdict mostly rests on, to name where nothing is decided
+from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, Verdict
 
 
 def section(run: Path) -> Section:
@@ -40,13 +34,16 @@ def section(run: Path) -> Section:
     found, roofs = hypotheses.judge(clues), suspects_baseline.roofs(clues)
     made = Section("12", question("12"), how=words.both("how_12"))
     artefact = next(one for one in found if one.suspect == "artefact")
-    slow = answer_slow(clues, found) if artefact.verdict != SUPPORTED else None
+    slow = verdict_judges.answer_slow(clues, found) if artefact.verdict != SUPPORTED else None
     made.answers = {name: one for name, one in (("slow", slow), ("faster", best_remedy.judge(clues))) if one}
-    made.findings = [*([slow] if slow else [still_open(clues, found)]), *judge(clues, found, roofs)]
+    made.findings = [
+        *([slow] if slow else [verdict_judges.still_open(clues, found)]),
+        *verdict_judges.judge(clues, found, roofs),
+    ]
     wrong = [one for one in made.findings if one["code"] == "VERDICT_WRONG_NUMBERS"]
     if wrong:
         made.answers["works"] = wrong[0]
-    made.discarded = [_told("SUSPECT_REFUTED", one) for one in found if one.verdict == REFUTED]
+    made.discarded = [verdict_judges.told("SUSPECT_REFUTED", one) for one in found if one.verdict == REFUTED]
     made.tables = [
         Table("hypotheses", words.both("hypotheses"), hypothesis_table(found), labels=LABELS),
         Table("reversals", words.both("verdict_reversals"), reversal_table(found), labels=LABELS),
@@ -73,111 +70,11 @@ def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) ->
         )
         made.tables.append(Table("roofs", words.both("verdict_roofs"), roof_table(roofs), labels=LABELS))
     no_roofs = words.both("reason_cpu_subject" if clues.on_cpu else "reason_no_roofs")
-    no_ledger = words.both("reason_no_ledger" if clues.step is None else "verdict_ledger_undecided")
+    no_ledger = verdict_judges.undecided_why(clues, "reason_no_ledger")
     made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), no_ledger)
     made.absent |= {"roofs": no_roofs, "roofs-figure": no_roofs}
     if clues.on_cpu:
         made.absent["ledger_host"] = words.both("reason_cpu_subject")
-
-
-# ---- say
-
-
-def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
-    """Return the answer to "why is it slow" where the ledger decides it, None where it does not."""
-    step, device = clues.step, clues.device_ms
-    host, floor = clues.quantity("H"), clues.part("device", "memory_floor")
-    if step is None or device is None or clues.regime == "undecided":
-        return None
-    lane = None if clues.on_cpu or clues.regime == "mixed" else clues.regime.removesuffix("_bound")
-    said: dict[str, Any] = {"step": suspects.ms(step), "device": suspects.ms(device), "host": suspects.ms(host)}
-    said |= {"floor": suspects.ms(floor), "roof": words.number(clues.roof.gb_s, "GB/s")}
-    said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(clues, found, lane)}
-    numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}
-    numbers |= {"residual_pct": (clues.account or {}).get("residual_pct"), "floor_ms": floor.ms if floor else None}
-    numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
-    at_roof = any(one.suspect == "bandwidth" and one.verdict == SUPPORTED for one in found)
-    if at_roof and floor and clues.regime != "host_bound":
-        return finding("VERDICT_AT_ROOF", numbers=numbers, **said | {"share": suspects.pct(floor.ms / step.ms)})
-    code = "VERDICT_CPU" if clues.on_cpu else f"VERDICT_{clues.regime.upper()}"
-    return finding(code, numbers=numbers, variant="no_floor" if clues.on_cpu and not floor else None, **said)
-
-
-def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
-    """Return the supported parts of a lane (None: of any) with their ms, in brackets, and what is unexplained where
-    that is much; "" where there is nothing to name."""
-    lanes = (lane,) if lane else ("host", "device")
-    table = suspects.table()["suspects"]
-    mine = [one for one in found if one.verdict == SUPPORTED and one.span and one.share_pct and not one.is_limit]
-    mine = [one for one in mine if table[one.suspect]["lane"] in lanes]
-    parts = [(one.name, one.span) for one in mine]
-    left = clues.part("residual", "residual")
-    if left and clues.step and abs(left.ms) > MUCH * clues.step.ms:
-        parts.append((words.both("waterfall_residual"), left))
-    if not parts:
-        return dict.fromkeys(words.LANGUAGES, "")
-    made = {}
-    for lang in words.LANGUAGES:
-        each = [
-            words.word("verdict_part", lang, name=words.pick(name, lang), ms=suspects.ms(span)) for name, span in parts
-        ]
-        made[lang] = words.word("verdict_parts", lang, parts=words.word("list_comma", lang).join(each))
-    return made
-
-
-def still_open(clues: Clues, found: list[Verdict]) -> Finding:
-    """Say that the step's cause is not decided, why, and which notebooks would."""
-    why = words.both("verdict_ledger_missing" if clues.step is None else "verdict_ledger_undecided")
-    made_up = [one for one in found if one.suspect == "artefact" and one.verdict == SUPPORTED]
-    if made_up:
-        why = {lang: said.rstrip(".。") for lang, said in made_up[0].evidence.items()}
-    missing = [one for one in found if one.verdict == UNDECIDED]
-    notebooks = sorted({n for one in missing for n in one.decided_by}) or list(NEEDED)
-    return finding("VERDICT_OPEN", why=why, notebooks=_listed(notebooks))
-
-
-def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Finding]:
-    """Return the findings beside the answer: supported suspects, what is open, the residual, the ratio, everyday."""
-    made = []
-    for one in found:
-        if one.verdict == SUPPORTED and one.suspect == "wrong_numbers":
-            made.append(_told("VERDICT_WRONG_NUMBERS", one))
-        elif one.verdict == SUPPORTED:
-            made.append(_told("SUSPECT_LIMIT" if one.is_limit else "SUSPECT_SUPPORTED", one))
-    if clues.account and clues.regime != "undecided":
-        made += [one for one in ledger_judges.judge_checks(clues.account) if one["code"] == "RESIDUAL_LARGE"]
-    if roofs:
-        made.append(_ratio(roofs))
-    missing = [one for one in found if one.verdict == UNDECIDED]
-    if missing:
-        names = _joined([one.name for one in missing])
-        numbers = {"count": len(missing), "total": len(found)}
-        notebooks = _listed(sorted({n for one in missing for n in one.decided_by}))
-        made.append(finding("SUSPECTS_UNDECIDED", numbers=numbers, names=names, notebooks=notebooks))
-    return made + everyday.judge(clues, found)
-
-
-def _told(code: str, one: Verdict) -> Finding:
-    numbers = {"share_ms": one.span.ms if one.span else None, "share_pct": one.share_pct}
-    numbers = {f"{one.suspect}_{key}": value for key, value in numbers.items() if value is not None}
-    return finding(code, numbers=numbers, name=one.name, evidence=one.evidence, reversal=one.reversal)
-
-
-def _ratio(roofs: Roofs) -> Finding:
-    numbers = {"ratio": roofs.ratio, "ratio_of_roofs": roofs.of_roofs, "ratio_within_reach": roofs.within_reach}
-    numbers |= {"gpu_efficiency_pct": roofs.gpu.efficiency_pct, "cpu_efficiency_pct": roofs.cpu.efficiency_pct}
-    said = {"ratio": words.number(roofs.ratio, "×"), "of_roofs": words.number(roofs.of_roofs, "×")}
-    said |= {"reach": words.number(roofs.within_reach, "×")}
-    said |= {side: words.number(getattr(roofs, side).efficiency_pct, "%") for side in ("gpu", "cpu")}
-    return finding("RATIO_ROOFS", numbers=numbers, variant=None if roofs.why == "undecided" else roofs.why, **said)
-
-
-def _joined(texts: list[Text]) -> Text:
-    return {lang: words.word("list_comma", lang).join(words.pick(t, lang) for t in texts) for lang in words.LANGUAGES}
-
-
-def _listed(names: list[str]) -> Text:
-    return _joined([dict.fromkeys(words.LANGUAGES, name) for name in names])
 
 
 # ---- tables
@@ -192,7 +89,7 @@ def hypothesis_table(found: list[Verdict]) -> pd.DataFrame:
         if one.span and one.span.high > one.span.low:
             line |= {"verdict_ms_low": one.span.low, "verdict_ms_high": one.span.high}
         line |= {"verdict_share_pct": one.share_pct, "verdict_share_pct_reason": _no_share(one)}
-        grade = one.grade if one.verdict != NOT_APPLICABLE else None
+        grade = one.grade if one.verdict in (SUPPORTED, REFUTED) or one.span else None
         line |= {"verdict_grade": grade, "verdict_grade_reason": words.both("verdict_no_grade")}
         lines.append(line | {"verdict_evidence": one.evidence})
     return pd.DataFrame(lines)
@@ -241,12 +138,12 @@ def roof_table(roofs: Roofs) -> pd.DataFrame:
 # ---- figures
 
 
-@plots.styled
+@figures.styled
 def draw_roofs(roofs: Roofs, foot: str) -> Any:
     """Draw each side on one scale of tok/s: what it writes, and the roof that its memory sets."""
-    figure, ax = plots.canvas(2.3)
+    figure, ax = figures.canvas(2.3)
     for y, (name, side) in enumerate((("GPU", roofs.gpu), ("CPU", roofs.cpu))):
-        role = plots.ROLES[name]
+        role = figures.ROLES[name]
         ax.plot([side.tok_s, side.roof_tok_s], [y, y], color=role.colour, linewidth=2, alpha=0.35)
         ax.plot([side.tok_s], [y], role.marker, color=role.colour, markersize=8)
         ax.plot([side.roof_tok_s] * 2, [y - 0.22, y + 0.22], color=role.text, linewidth=2)
@@ -260,10 +157,10 @@ def draw_roofs(roofs: Roofs, foot: str) -> Any:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_ylim(1.62, -0.62)
     ax.set_yticks([0, 1], [f"GPU,\n{roofs.gpu.dtype}", f"CPU,\n{roofs.cpu.dtype}"])
-    ax.tick_params(axis="y", length=0, labelcolor=plots.INK)
+    ax.tick_params(axis="y", length=0, labelcolor=figures.INK)
     ax.grid(axis="x")
     ax.set_xlabel("decode [tok/s], logarithmic")
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -292,7 +189,7 @@ def footer(run: Path, clues: Clues) -> str:
         notice = f"CPU run, {asked} was asked for and is not here"
     card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
     n = ((clues.account or {}).get("quantities") or {}).get("T", {}).get("n")
-    return plots.footer_text(
+    return figures.footer_text(
         card=str(card), model=str(mine.get("model_spec") or ""), dtype=clues.dtype, batch=mine.get("batch"), n=n,
         date=str(birth.get("started") or ""), notice=notice,
     )  # fmt: skip

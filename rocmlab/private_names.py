@@ -14,27 +14,38 @@ from importlib import resources
 from urllib.parse import quote, quote_plus, unquote
 
 # Slashes of both kinds, doubled by JSON, or as an address in the web writes them.
-_SLASH = r"(?:[\\/]|%2F|%5C)+"
+_SLASH = r"(?:[\\/]|%2F|%5C){1,8}"
 _LETTER = r"(?:[^\\/\s\"'`:;,<>|*?()\[\]{}&%]|%(?!2F|5C|22|27)[0-9A-F]{2})"
-_WORDS = rf"{_LETTER}+(?:[ ']{_LETTER}+){{0,4}}(?={_SLASH})|{_LETTER}+"  # Windows' folders may hold blanks
+# Windows' folders may hold blanks. Every length is bounded, so that a line of megabytes takes no hours.
+_WORDS = rf"{_LETTER}{{1,64}}(?:[ ']{_LETTER}{{1,64}}){{0,4}}(?={_SLASH})|{_LETTER}{{1,64}}"
 HOMES = re.compile(
     rf"(?i)(?:(?:(?<![a-z0-9])[a-z](?::|%3A)|[\\/]mnt[\\/][a-z]|(?<![\w/])/[a-z]){_SLASH}"
     rf"(?:users|documents(?: |%20)and(?: |%20)settings){_SLASH}({_WORDS})"
-    rf"|{_SLASH}(?:home|users|run[\\/]media|media){_SLASH}({_LETTER}+))"
+    rf"|{_SLASH}(?:home|users|run[\\/]media|media){_SLASH}({_LETTER}{{1,64}}))"
 )
 _MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+# Each with what must be in a text, in small letters, before it is worth a search: a trace has many megabytes.
 TOLD = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?i)(?<![\w-])(?:user|username|logname|user_?name|host|hostname|host_?name|computername|userdomain|"
-        r"pbs_o_host|slurmd_nodename|sudo_user)[\"']?[ \t]*[=:][ \t]*[\"']?([\w.-]+)",
-        r"(?<![\w.@/-])([\w.-]+)@[\w.-]+:[~/]\S*[$#]",  # a prompt
-        r"(?<![\w.@/-])[\w.-]+@([\w.-]+):[~/]\S*[$#]",
-        r"(?<![A-Za-z])Linux ([\w.-]+) \d+\.\d+[\w.+-]* #\d+",  # uname -a
-        rf"(?:{_MONTH})\s{{1,2}}\d{{1,2}} \d\d:\d\d:\d\d ([\w.-]+) [\w./-]+(?:\[\d+\])?:",  # the system's log
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:?\d\d ([\w.-]+) [\w./-]+(?:\[\d+\])?:",
-        r"(?<=[\s\"'=])(?:\\\\){1,2}([\w-]+)(?:\\){1,2}[\w$-]+\\",  # a server's share
-        r"(?<![\w.-])([\w.-]+):x:\d+:\d+:",  # /etc/passwd
+    (hint, re.compile(pattern))
+    for hint, pattern in (
+        (
+            "user|host|logname|computername|nodename",
+            r"(?i)(?<![\w-])(?:user|username|logname|user_?name|host|hostname|host_?name|computername|userdomain|"
+            r"pbs_o_host|slurmd_nodename|sudo_user)[\"']?[ \t]*[=:][ \t]*[\"']?([\w.-]{1,64})",
+        ),
+        ("@", r"(?<![\w.@/-])([\w.-]{1,64})@[\w.-]{1,64}:[~/]\S{0,200}[$#]"),  # a prompt
+        ("@", r"(?<![\w.@/-])[\w.-]{1,64}@([\w.-]{1,64}):[~/]\S{0,200}[$#]"),
+        ("linux ", r"(?<![A-Za-z])Linux ([\w.-]{1,64}) \d+\.\d+[\w.+-]{0,60} #\d+"),  # uname -a
+        (
+            "kernel:|systemd|]: ",
+            rf"(?:{_MONTH})\s{{1,2}}\d{{1,2}} \d\d:\d\d:\d\d ([\w.-]{{1,64}}) [\w./-]{{1,64}}(?:\[\d+\])?:",
+        ),  # the system's log
+        (
+            "kernel:|systemd|]: ",
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:?\d\d ([\w.-]{1,64}) [\w./-]{1,64}(?:\[\d+\])?:",
+        ),
+        ("\\\\", r"(?<=[\s\"'=])(?:\\\\){1,2}([\w-]{1,64})(?:\\){1,2}[\w$-]{1,64}\\"),  # a server's share
+        (":x:", r"(?<![\w.-])([\w.-]{1,64}):x:\d+:\d+:"),  # /etc/passwd
     )
 )
 # A variable of the system holds a name whatever the name is.
@@ -44,7 +55,7 @@ ASSIGNED = re.compile(
 )
 KEYS = re.compile(r"(?i)(?:user_?name|logname|host_?name|computer_?name|user_?domain|node_?name)")
 DEFAULT_HOSTS = re.compile(
-    r"(?<![\w-])(?:(?:DESKTOP|LAPTOP|WIN)-[A-Z0-9]{6,12}|ip(?:-\d{1,3}){4}|[\w-]+-MacBook(?:-\w+)*)(?![\w-])"
+    r"(?<![\w-])(?:(?:DESKTOP|LAPTOP|WIN)-[A-Z0-9]{6,12}|ip(?:-\d{1,3}){4}|[\w-]{1,40}-MacBook(?:-\w{1,20}){0,4})(?![\w-])"
 )
 # Words that stand where names may stand and are none.
 NO_NAMES = {
@@ -77,8 +88,11 @@ def ordinary(name: str) -> bool:
 
 def given_away(text: str) -> set[str]:
     """Return the names in a text's home folders, variables, prompts and logs; each whole and in its parts."""
+    small = text.lower()
     found = {one for pair in HOMES.findall(text) for one in pair if one}
-    found |= {one for pattern in TOLD for one in pattern.findall(text)}
+    for hint, pattern in TOLD:
+        if any(one in small for one in hint.split("|")):
+            found.update(pattern.findall(text))
     whole = {unicodedata.normalize("NFC", unquote(one)).strip("<>.- ") for one in found}
     parts = {part for one in whole for part in re.split(r"[ .']", one)}
     return {one for one in whole | parts if not ordinary(one)}

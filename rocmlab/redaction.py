@@ -22,11 +22,11 @@ Pattern = tuple[re.Pattern[str], str]
 
 # Keys whose value is private whatever it looks like; `token` alone is a word of language models.
 PRIVATE_KEY = (
-    r"[\w.-]*(?:passw(?:or)?d|secret|api[_-]?key|access[_-]?key|private[_-]?key|(?:api|auth|access|refresh|bearer|"
+    r"[\w.-]{0,60}(?:passw(?:or)?d|secret|api[_-]?key|access[_-]?key|private[_-]?key|(?:api|auth|access|refresh|bearer|"
     r"session|bot|jupyter|modelscope|github|gh|hf|hub|gitlab|wandb|openai|anthropic)[_-]?token|"
     r"hugging[_-]?face[_-]?hub[_-]?token|authorization|cookie)[\w.-]*"
 )
-SERIAL_KEY = r"(?:\w+[_ -])?(?:serial(?:[_ -]?(?:number|num|no))?|unique[_ -]?id|uuid|guid|machine[_ -]?id)"
+SERIAL_KEY = r"(?:\w{1,30}[_ -])?(?:serial(?:[_ -]?(?:number|num|no))?|unique[_ -]?id|uuid|guid|machine[_ -]?id)"
 _VALUE = r"[^\s\"'`,;&<>\\]"
 
 _BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
@@ -50,7 +50,8 @@ SECRETS: tuple[Pattern, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])AIza[\w-]{35}"), TOKEN),
     (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]+"), TOKEN),  # a JSON web token
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/-]{12,}=*"), rf"\1 {TOKEN}"),
-    (re.compile(r"(?i)([a-z][\w+.-]*://)[^\s/:@\"'<>\\]+:[^\s/@\"'<>\\]+@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"(?i)(?<![\w+.-])([a-z][\w+.-]{0,30}://)[^\s/:@\"'<>\\]{1,80}:[^\s/@\"'<>\\]{1,200}@"),
+     rf"\1{HIDDEN}@"),
     (re.compile(rf"(?i)(?<![\w-])({PRIVATE_KEY})([\"']?\s*[=:]\s*[\"']?)(?!<)(?!null|none\b|true\b|false\b){_VALUE}{{3,}}"),
      rf"\1\2{HIDDEN}"),
     (re.compile(rf"(?i)(?<![\w-])({SERIAL_KEY})([\"']?\s*[=:]\s*[\"']?| is )(?=[\w:.-]*\d)[\w:.-]{{6,}}"),
@@ -61,7 +62,7 @@ SECRETS: tuple[Pattern, ...] = (
     (re.compile(r"(?i)([?&#]token=)[\w.-]{12,}"), rf"\1{TOKEN}"),  # of a notebook server
     (re.compile(r"\bS-1-5-21(?:-\d+){3,4}"), SERIAL),  # an account of Windows
     (re.compile(r"(:x:\d+:\d+:)[^:\n]+(?=:)"), rf"\1{NAME}"),  # /etc/passwd
-    (re.compile(r"(?<![\w.+-])[\w.+-]+(?:@|%40)(?:[\w-]+\.)+"
+    (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}(?:@|%40)(?:[\w-]{1,63}\.){1,6}"
                 r"(?:com|org|net|edu|gov|info|xyz|dev|local|lan|[a-z]{2})(?![\w(])"), MAIL),
     *((re.compile(one), ADDRESS) for one in _ADDRESSES),
 )  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import shutil
 import stat
 import struct
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -440,6 +441,15 @@ def test_a_name_that_is_an_ordinary_word_does_not_ruin_the_text(name, monkeypatc
     monkeypatch.setattr(results.getpass, "getuser", lambda: name)
     monkeypatch.setattr(results.socket, "gethostname", lambda: name)
     assert results.redact(text) == text and results.redact(f"/home/{name}/x") == "/home/<user>/x"
+
+
+@pytest.mark.parametrize("piece", ["A", "a-", "a.", "/", "%2F", "a@", "/home/", "fe80:", "1.1.", "http://", "serial "])
+def test_a_line_without_end_takes_no_hours(piece):
+    text, began = piece * (120_000 // len(piece)), time.monotonic()
+    redactor = redaction.Redactor(results._patterns())
+    redactor.learn(text)
+    redactor.text(text)
+    assert time.monotonic() - began < 30  # what grows with the square of the length takes many minutes
 
 
 def test_names_of_the_own_account_are_found_in_any_case(monkeypatch):

@@ -14,6 +14,7 @@ from rocmlab import __version__, archs, factsheet, findings, gpus, quantities, r
 FILE = "bug-report.md"
 SHOWN = 8  # findings: the worst, as a maintainer has little time
 UNKNOWN = "unknown"
+ORDER = ("broken", "warn", "unknown")  # what was seen comes before what could not be told
 
 
 def write(run: Path) -> Path:
@@ -112,7 +113,7 @@ def launch(probe: dict[str, Any]) -> str:
 def found(run: Path) -> list[str]:
     """Return the worst findings of the run as a list, each with its code; what went well is counted."""
     every = [one for section in sections.collect(run) for one in section.findings]
-    bad = [one for one in findings.worst_first(every) if one["status"] in ("broken", "unknown", "warn")]
+    bad = [one for status in ORDER for one in findings.worst_first(every) if one["status"] == status]
     first = {one["code"]: one for one in reversed(bad)}  # a code that several notebooks found is said once
     said = [(one["code"], one["status"], findings.say(one)["sentence"]) for one in bad if first[one["code"]] is one]
     lines = [f"- **{code}** ({status}): {' '.join(text.split())}" for code, status, text in said]

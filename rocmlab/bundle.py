@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rocmlab import __version__, readers, results, words
+from rocmlab import __version__, readers, redaction, results, words
 from rocmlab.redaction import Redactor, plain_png
 
 SCHEMA = "rocmlab-bundle-1"
@@ -28,16 +28,17 @@ MANIFEST = "bundle.json"
 LIMIT_BYTES = 10_000_000  # what a forum or a mail takes as an attachment
 LARGEST_TEXT = 64_000_000  # of one file before packing; larger ones are left out
 LOG_BYTES = 200_000  # of each log, from its end: what went wrong stands there
-UNPACKED_BYTES, MOST_FILES = 200_000_000, 2000
+PACKED_BYTES, UNPACKED_BYTES, MOST_FILES = 50_000_000, 200_000_000, 2000  # of a zip that is opened
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 # In order of worth: a run that is too large loses its last ones. Reference to figures: the Markdown needs the PNG.
 PARTS = (
     "run.json", "findings.json", "records/*.jsonl", "summary*.md", "bug-report*.md", "index*.html", "notebooks/*.ipynb",
-    "[0-9][0-9]*.md", "figures/*.png", "logs/*.log", "pages/*.html", "traces/*.json.gz", "traces/*.json",
+    "[0-9][0-9]*.md", "figures/*.png", "logs/*.log", "pages/*.html", "figures/*.svg",
+    "traces/*.json.gz", "traces/*.json",
 )  # fmt: skip
 NAME = re.compile(
-    r"(?:run|findings|bundle)\.json|records/[\w.-]+\.jsonl|(?:summary|bug-report|\d\d)[\w.-]*\.md|index[\w.-]*\.html|"
-    r"(?:notebooks/[\w.-]+\.ipynb|figures/[\w.-]+\.png|logs/[\w.-]+\.log|pages/[\w.-]+\.html|traces/[\w.-]+\.json\.gz)"
+    r"(?a)(?:run|findings|bundle)\.json|records/[\w.-]+\.jsonl|(?:summary|bug-report|\d\d)[\w.-]*\.md|index[\w.-]*\.html|"
+    r"(?:notebooks/[\w.-]+\.ipynb|figures/[\w.-]+\.(?:png|svg)|logs/[\w.-]+\.log|pages/[\w.-]+\.html|traces/[\w.-]+\.json\.gz)"
 )
 # Names that Windows takes for devices.
 RESERVED = re.compile(r"(?i)(?:^|/)(?:con|prn|aux|nul|com\d|lpt\d)\.")
@@ -107,6 +108,9 @@ def chosen(run: Path, redactor: Redactor) -> tuple[dict[str, bytes], dict[str, s
     left_out, room = {}, LIMIT_BYTES - 200_000  # for the manifest and the zip's own directory
     for path in files(run):
         name = path.relative_to(run).as_posix()
+        if redactor.text(name) != name:
+            left_out[redactor.text(name)] = "its name is somebody's"
+            continue
         if path.stat().st_size > LARGEST_TEXT:
             left_out[name] = "too large"
             continue
@@ -142,7 +146,7 @@ def clean(path: Path, name: str, redactor: Redactor) -> tuple[str, bytes]:
         cut = text[-LOG_BYTES:]
         text = redactor.text(text)[-LOG_BYTES:] if cut != text else redactor.text(text)
     else:
-        text = redactor.text(text)
+        text = redaction.escaped(redactor.text(text))
     return name, text.encode("utf-8", errors="replace")
 
 
@@ -207,6 +211,8 @@ def opened(path: Path) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="rocmlab-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch, "bundle")
+        if path.stat().st_size > PACKED_BYTES:
+            raise BundleError("bundle_heavy", limit=PACKED_BYTES // 1_000_000)
         try:
             with zipfile.ZipFile(path) as archive:
                 entries = checked(archive)
@@ -231,10 +237,13 @@ def checked(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
         if one.flag_bits & 1:
             raise BundleError("bundle_locked")
         if kind not in (0, stat.S_IFREG):
-            raise BundleError("bundle_link", name=one.filename[:80])
+            raise BundleError("bundle_link", name=repr(one.filename[:80]))
         if not NAME.fullmatch(one.filename) or RESERVED.search(one.filename):
             raise BundleError("bundle_name", name=repr(one.filename[:80]))
-    if len(names) < len(entries):
+        if one.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise BundleError("bundle_damaged", error=f"packed in a way of its own, {one.compress_type}")
+    # Windows and macOS take run.json and RUN.json for one file.
+    if len({name.lower() for name in names}) < len(entries):
         raise BundleError("bundle_damaged", error="two files of one name")
     if sum(one.file_size for one in entries) > UNPACKED_BYTES:
         raise BundleError("bundle_large", limit=UNPACKED_BYTES // 1_000_000)
@@ -264,6 +273,6 @@ def _verify(folder: Path) -> None:
         if not same:
             raise BundleError("bundle_damaged", error=f"{name} is not as it was packed")
     if set(listed) - set(present):
-        raise BundleError("bundle_damaged", error=f"{min(set(listed) - set(present))[:80]} is missing")
+        raise BundleError("bundle_damaged", error=f"{min(set(listed) - set(present))[:80]!r} is missing")
     if results.birth(folder).get("schema") != results.BIRTH_SCHEMA:
         raise BundleError("bundle_foreign", missing=results.BIRTH_SCHEMA)

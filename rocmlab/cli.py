@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from rocmlab import __version__
 from rocmlab.findings import LANGUAGES
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # Chinese and line ends stay
 
 
 class UsageError(Exception):
@@ -81,6 +84,11 @@ def calm() -> None:
             stream.reconfigure(errors="replace")
 
 
+def plain(text: str) -> str:
+    """Return a text without characters that steer a terminal: files of other people are shown as well."""
+    return CONTROL.sub("?", text)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     calm()
@@ -88,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return VERBS[arguments.verb](arguments)
     except UsageError as error:
-        print(f"rocmlab: {error}", file=sys.stderr)
+        print(plain(f"rocmlab: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("rocmlab: stopped by Ctrl-C; what was measured is kept.", file=sys.stderr)
@@ -113,7 +121,7 @@ def read(arguments: argparse.Namespace) -> int:
             continue
         if answer["kind"] == "unknown":
             worst = 2
-        print(json.dumps(answer, ensure_ascii=True, allow_nan=False) if arguments.json else _shown(answer))
+        print(json.dumps(answer, ensure_ascii=True, allow_nan=False) if arguments.json else plain(_shown(answer)))
     return worst
 
 
@@ -131,7 +139,7 @@ def _shown(answer: dict[str, Any]) -> str:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Print what differs first, then what may be concluded. Raises UsageError for what is no run."""
-    from rocmlab import comparison, sides
+    from rocmlab import comparison, results, sides
 
     if len(arguments.runs) < 2:
         raise UsageError("compare: name at least two runs; the first is what the others are compared with.")
@@ -145,9 +153,10 @@ def compare(arguments: argparse.Namespace) -> int:
             raise UsageError(f"cannot open {name}: {error.strerror or error}") from None
     every = sides.named_apart(every)
     if arguments.json:
-        print(json.dumps(comparison.as_data(every, arguments.lang), ensure_ascii=True, allow_nan=False))
+        data = results.clean(comparison.as_data(every, arguments.lang))
+        print(json.dumps(data, ensure_ascii=True, allow_nan=False))
     else:
-        print(comparison.console(every, arguments.lang))
+        print(plain(comparison.console(every, arguments.lang)))
     return 0
 
 

@@ -15,6 +15,7 @@ from rocmlab.sides import Side
 from rocmlab.timing import Interval
 
 FAR_BELOW_PCT = 30.0  # of the own roof: what then holds a run back is not the card's memory (methods, section 5)
+WITH_ROOF = ("decode", "e2e", "bandwidth")  # questions about which the memory's speed says how much is possible
 ABOUT_EQUAL = 0.02  # a ratio without an interval that lies nearer to one than this decides nothing
 
 
@@ -141,7 +142,9 @@ def compared(found: list[Match]) -> list[Finding]:
         given: dict[str, Any] = {"one": best.one.name, "other": best.other.name, "what": best.first.what}
         given |= {"question": name_of(question), "count": len(mine)}
         given |= {"least": min(medians), "most": max(medians), "span": span_of(span), "shares": shares(best)}
-        said.append(finding(code_of(span), numbers=numbers, **given))
+        code = code_of(span)
+        variant = "single" if code == "RATIO_FOUND" and len(mine) == 1 else None
+        said.append(finding(code, numbers=numbers, variant=variant, **given))
     return _few_together(said)
 
 
@@ -182,7 +185,7 @@ def span_of(span: Interval) -> dict[str, str]:
 
 def shares(match: Match) -> dict[str, str]:
     """Say each side's share of its own roof, or that one is not known; nothing of a quantity that has no such roof."""
-    if match.first.question not in ("decode", "e2e", "bandwidth"):
+    if match.first.question not in WITH_ROOF:
         return dict.fromkeys(words.LANGUAGES, "")
     if match.roof_ratio is None:
         return words.both("compare_no_shares")

@@ -15,6 +15,7 @@ import pandas as pd
 from rocmlab import alike, causes, compare, machines, words
 from rocmlab.alike import Match, Party
 from rocmlab.quantities import QUESTIONS, Item
+from rocmlab.rates import is_number
 from rocmlab.sides import Side
 from rocmlab.timing import Interval, median_interval
 
@@ -119,7 +120,11 @@ def question_table(every: list[Side], question: str, references: Container[str] 
                 line |= _ratios(base, party, item)
             line["compare_dtype_reason"] = words.both("compare_not_stated")
             lines.append(line | {"row_class": _class(party.side, references)})
-    return pd.DataFrame(lines)
+    frame = pd.DataFrame(lines)
+    if question in compare.WITH_ROOF or any(one.roof_pct for side in every for one in side.items
+                                            if one.question == question):  # fmt: skip
+        return frame
+    return frame.drop(columns=[name for name in frame if str(name).startswith("compare_roof")])  # it has none
 
 
 def _ratios(base: list[Party], party: Party, item: Item) -> dict[str, Any]:
@@ -141,13 +146,20 @@ def _ratios(base: list[Party], party: Party, item: Item) -> dict[str, Any]:
         return {"compare_ratio": None, "compare_ratio_reason": why, "compare_roof_ratio": None,
                 "compare_roof_ratio_reason": why}  # fmt: skip
     if span is None:
-        said = settings(best)
-        fields = {lang: words.pick(said, lang) for lang in words.LANGUAGES}
-        why = {lang: words.word("compare_unlike", lang, fields=fields[lang]) for lang in words.LANGUAGES}
+        why = words.both("compare_unlike", fields=", ".join(unlike(best)))
         return {"compare_ratio": None, "compare_ratio_reason": why, "compare_roof_ratio": None,
                 "compare_roof_ratio_reason": why}  # fmt: skip
     found: dict[str, Any] = {"compare_ratio": span if span.n else span.median, "compare_roof_ratio": best.roof_ratio}
     return found | {"compare_roof_ratio_reason": words.both("compare_no_roof")}
+
+
+def unlike(match: Match) -> list[str]:
+    """Return what differs, as "dtype (float16 / float32)"; lengths by name alone: there are too many."""
+    told = []
+    for key in match.differs:
+        pair = match.first.settings.get(key), match.second.settings.get(key)
+        told.append(key if None in pair or all(is_number(one) for one in pair) else f"{key} ({pair[0]} / {pair[1]})")
+    return [*told, *match.unstated]
 
 
 def setting(item: Item) -> str:

@@ -166,16 +166,25 @@ def summary(facts: Facts, lang: str) -> str:
         templates.environment()
         .get_template("summary.md.j2")
         .render(
-            card=card(facts, lang),
+            card=marked(card(facts, lang)),
             verdict=word(wording, lang),
-            provenance=provenance(facts, lang),
-            notices=notices(facts, lang),
-            answers=[(word(q, lang), _spoken(facts, q, lang)) for q in outline.QUESTIONS],
+            provenance=[marked(one) for one in provenance(facts, lang)],
+            notices=[marked(one) for one in notices(facts, lang)],
+            answers=[
+                (word(q, lang), {key: marked(one) for key, one in _spoken(facts, q, lang).items()})
+                for q in outline.QUESTIONS
+            ],
             tables=grids,
-            missing=outline.missing(facts, lang),
+            missing={marked(why): every for why, every in outline.missing(facts, lang).items()},
             joint="" if lang == "zh" else " ",
             w=functools.partial(word, lang=lang),
             version=__version__,
         )
     )
-    return html.unescape(re.sub(r"\n{3,}", "\n\n", text)).strip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def marked(text: Any) -> str:
+    """Return a sentence for Markdown: what is no code holds no tag; sites drop those that they do not know."""
+    parts = html.unescape(str(text)).split("`")
+    return "`".join(part if n % 2 else part.replace("<", "&lt;") for n, part in enumerate(parts))

@@ -15,6 +15,7 @@ from rocmlab.findings import Finding, finding
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-launch-cost-1"
+CPU_SUBJECT = "the CPU is the subject: nothing is launched"
 LAUNCHES = 200  # a block
 BLOCKS = 30
 DRIVER_SHARE_PCT = 50.0  # of torch's smallest operator: more than that, and most of it is the driver's
@@ -68,7 +69,7 @@ def driver(run: Run, head: dict[str, Any], subject: dict[str, Any], *, limit_s: 
     row: dict[str, Any] = {"schema": SCHEMA, "what": "empty_kernel", "layer": "driver", "launches": LAUNCHES}
     row |= {"clock": CLOCK, "samples_us": [], "drained_us": [], "library": None, "steps": []}
     if subject["device"] == "cpu":
-        run.append("launch_cost", head | row | {"reason": "the CPU is the subject: nothing is launched"})
+        run.append("launch_cost", head | row | {"reason": CPU_SUBJECT})
         return {}
     given = {"arch": subject["arch"], "index": subject["index"], "blocks": BLOCKS, "launches": LAUNCHES}
     outcome = isolate.call("rocmlab.empty_kernel:launch", given, limit_s=limit_s)

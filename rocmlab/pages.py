@@ -17,7 +17,7 @@ import nbformat
 from jinja2 import PackageLoader
 from nbconvert.exporters import HTMLExporter, MarkdownExporter
 
-from rocmlab import METHOD_VERSION, __version__, outline, results, templates, words
+from rocmlab import METHOD_VERSION, __version__, outline, redaction, results, templates, words
 from rocmlab.outline import Facts
 from rocmlab.words import LANGUAGES, pick, word
 
@@ -67,6 +67,8 @@ def redacted(node: Any) -> Any:
         for output in cell.get("outputs", []):
             for kind in output.get("data", {}).keys() & {"image/png", "image/jpeg"}:
                 output.data[kind] = pictures[int(output.data[kind].split()[1])]
+            if "text/html" in output.get("data", {}):
+                output.data["text/html"] = redaction.escaped("".join(output.data["text/html"]))
     return made
 
 
@@ -86,8 +88,8 @@ def prepared(node: Any, notebook: str, lang: str, types: tuple[str, ...]) -> Any
                 _settle_output(output, types)
                 _describe(output, notebook, cell.get("id", str(index)), lang)
         elif cell.get("id") == "title":
-            question = f"# {notebook} {word(f'question_{notebook}', lang)}" if lang != "en" else r"\g<0>"
-            cell.source = re.sub(r"^#\s.*$", question, cell.source, count=1, flags=re.MULTILINE)
+            # What it would cost stands there in English alone; the page says how long it took.
+            cell.source = cell.source if lang == "en" else f"# {notebook} {word(f'question_{notebook}', lang)}"
     return made
 
 

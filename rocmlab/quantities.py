@@ -90,7 +90,7 @@ def drivers_of(probe: dict[str, Any]) -> str | None:
     for one in gpus if isinstance(gpus, list) else []:
         if isinstance(one, dict) and one.get("driver"):
             found.append(f"{one.get('vendor') or 'GPU'} {one['driver']}")
-    return ", ".join(dict.fromkeys(found)) or None
+    return ", ".join({one.lower(): one for one in found}.values()) or None  # two sources may spell a vendor their way
 
 
 def _peak(path: Path) -> float | None:
@@ -205,7 +205,9 @@ def _vision(path: Path, arm: str) -> list[Item]:
         if not chosen:
             continue
         keys = ("model", "dtype", "batch", "image_px", "length_tokens", "layout", "method_version", "evidence_grade")
-        settings = {key: chosen[0].get(key) for key in keys if key in chosen[0]}
+        # A network has a length in tokens or a size of pictures, never both.
+        idle = "length_tokens" if chosen[0].get("length_tokens") is None else "image_px"
+        settings = {key: chosen[0][key] for key in keys if key in chosen[0] and key != idle}
         metric = "train_images_s" if trained else "forward_ms"
         settings |= {"metric": metric, "visit": "steady", "way": f"{chosen[0]['kind']} steps"}
         samples = [1000 * chosen[0]["batch"] / r["ms"] if trained else r["ms"] for r in chosen]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocmlab import bugreport, front_page, outline, pages, results, templates
+from rocmlab import bugreport, front_page, outline, pages, redaction, results, templates
 from rocmlab.outline import Facts
 from rocmlab.pictures import Pictures, saved
 from rocmlab.templates import file_name
@@ -26,7 +26,7 @@ def build(run: Path, lang: str = "en") -> Path:
     bugreport.write(run)
     pages.build(facts, lang)
     for language in LANGUAGES:
-        summary = results.redact(front_page.summary(facts, language))
+        summary = redaction.escaped(results.redact(front_page.summary(facts, language)))
         results.write_text(run / file_name("summary", "md", language, lang), summary)
         results.write_text(run / file_name("index", "html", language, lang), index(facts, pictures, language, lang))
     return run / "index.html"
@@ -35,7 +35,7 @@ def build(run: Path, lang: str = "en") -> Path:
 def index(facts: Facts, pictures: Pictures, lang: str, main: str) -> str:
     """Return index.html in one language: redacted first, pictures put in afterwards."""
     template = templates.environment().get_template("index.html.j2")
-    text = results.redact(template.render(**front_page.context(facts, pictures, lang, main)))
+    text = redaction.escaped(results.redact(template.render(**front_page.context(facts, pictures, lang, main))))
     for drawn in (one for many in pictures.values() for one in many):
         text = text.replace(f"figure:{drawn.stem}:wide", drawn.wide).replace(f"figure:{drawn.stem}:slim", drawn.slim)
     return text

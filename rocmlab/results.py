@@ -18,13 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rocmlab import METHOD_VERSION, redaction
+from rocmlab import METHOD_VERSION, private_names, redaction
 
 BIRTH_SCHEMA = "rocmlab-birth-1"
 INTERACTIVE = "interactive"
 FOLDERS = ("records", "figures", "notebooks", "pages", "logs", "traces")
-# Account and host names that are ordinary words: replacing them everywhere would damage the text.
-ORDINARY_NAMES = {"root", "user", "admin", "administrator", "runner", "ubuntu", "debian", "test", "localhost", "home"}
 
 
 def home() -> Path:
@@ -156,7 +154,7 @@ def read_json(path: Path) -> Any:
     """Return a JSON file's content, or None when it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -172,11 +170,9 @@ def _patterns() -> list[tuple[re.Pattern[str], str]]:
     if len(folder) > 3:
         forms = {folder, folder.replace("\\", "/"), folder.replace("\\", "\\\\")}
         found.append((re.compile("|".join(re.escape(f) for f in sorted(forms)) + r"(?![\w-])"), "~"))
-    # Anybody's home folder, also one that came in with a tool's output.
-    found.append((re.compile(r"(?i)([a-z]:[\\/]+users[\\/]+|/home/|/Users/)[^\\/\s\"':;,]+"), r"\1<user>"))
     for name, mark in ((user, "<user>"), (host, "<host>"), (host.split(".")[0], "<host>")):
-        if len(name) > 2 and name.lower() not in ORDINARY_NAMES:
-            found.append((re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])"), mark))
+        if not private_names.ordinary(name):  # an ordinary word taken out everywhere would damage the text
+            found.append((private_names.pattern({name}), mark))
     return [*found, *redaction.SECRETS]
 
 
@@ -196,7 +192,7 @@ def _redacted(value: Any, patterns: list[tuple[re.Pattern[str], str]]) -> Any:
     if isinstance(value, str):
         for pattern, mark in patterns:
             value = pattern.sub(mark, value)
-        return value
+        return private_names.without_homes(value)  # anybody's: they come in with a tool's output
     if isinstance(value, dict):
         return {key: redaction.private(key, item) or _redacted(item, patterns) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

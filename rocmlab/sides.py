@@ -84,14 +84,23 @@ def own(path: Path) -> Side:
 
 
 def _of_birth(path: Path, birth: dict[str, Any], label: str) -> Side:
+    label = label or short(birth.get("name") or path.name)
+    try:
+        return _understood(path, birth, label)
+    except (KeyError, TypeError, AttributeError, IndexError, StopIteration, ArithmeticError, ValueError) as error:
+        raise ValueError(f"{path.name}: its records cannot be understood ({type(error).__name__}: {error})") from None
+
+
+def short(name: Any) -> str:
+    """Return a name in one line that leaves room in tables and figures for what it names."""
+    return " ".join(str(name).split())[:40].strip()
+
+
+def _understood(path: Path, birth: dict[str, Any], label: str) -> Side:
     subject, probe = _dict(birth.get("subject")), quantities.probe_of(path, birth)
-    label = label or str(birth.get("name") or path.name)
     arm = "cpu" if subject.get("device") == "cpu" else "gpu"
     machine = _machine(label, subject, probe)
-    try:
-        items = quantities.of_run(path, arm, machine)
-    except (KeyError, TypeError, AttributeError, IndexError, StopIteration, ArithmeticError) as error:
-        raise ValueError(f"{path.name}: its records cannot be understood ({type(error).__name__}: {error})") from None
+    items = quantities.of_run(path, arm, machine)
     claims = [one for one in birth.get("claims") or [] if isinstance(one, dict)]
     notes = {key: birth.get(key) for key in ("source", "started", "method_version")}
     return Side(label, machine, arm, factors(birth, probe), items, claims, notes)
@@ -142,7 +151,7 @@ def of_record(record: dict[str, Any], label: str) -> Side:
     settings["model"] = shape_of(record.get("model"))
     if "visit" not in settings and is_number(record.get("warmup_runs")):
         settings["visit"] = "steady" if record["warmup_runs"] > 0 else "first"
-    name = str(record.get("machine") or label)
+    name = short(record.get("machine") or label)
     machine = machines.of_device(name, device, record.get("pci_id"))
     arm = "gpu" if machine.arch not in (None, "cpu") or machine.name else "cpu"
     given = record.get("samples")

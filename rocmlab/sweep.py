@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import timing
+from rocmlab import timing, words
 from rocmlab.curves import bytes_a_token, interval
 from rocmlab.timing import Interval
 
@@ -61,9 +61,11 @@ def by_batch(rows: list[dict[str, Any]], roof_gb_s: float | None = None) -> pd.D
         line["first_prefill_ms"] = float(visit["prefill_ms"].iloc[0]) if len(visit) else None
         line["peak_gib"] = _peak(rows, item)
         why = error_of(rows, item)
-        line |= {f"{name}_reason": why or "not measured" for name, value in list(line.items()) if value is None}
+        line |= {
+            f"{name}_reason": why or words.both("status_none") for name, value in list(line.items()) if value is None
+        }
         if batch == 1 and step:
-            line["times_batch_1_reason"] = "this is batch 1"
+            line["times_batch_1_reason"] = words.both("sweep_batch_1")
         lines.append(line)
     return pd.DataFrame(lines)
 

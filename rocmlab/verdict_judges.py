@@ -35,7 +35,7 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     if at_roof and floor and clues.regime != "host_bound":
         return finding("VERDICT_AT_ROOF", numbers=numbers, **said | {"share": suspects.pct(floor.ms / step.ms)})
     code = "VERDICT_CPU" if clues.on_cpu else f"VERDICT_{clues.regime.upper()}"
-    return finding(code, numbers=numbers, **said)
+    return finding(code, numbers=numbers, variant="no_floor" if clues.on_cpu and not floor else None, **said)
 
 
 def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:

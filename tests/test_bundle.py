@@ -6,6 +6,7 @@ import json
 import shutil
 import stat
 import struct
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -42,6 +43,44 @@ SECRETS = {
     "mac": ("link/ether 3c:7c:3f:1e:aa:0b brd", "3c:7c:3f"),
     "mac_windows": ("Physical Address: 3C-7C-3F-1E-AA-0C", "3C-7C-3F"),
     "mail": ("Author: a.turing@example.com", "turing"),
+    "mail_in_an_address": ("mailto:lovelace%40example.com, ivan.petrov@mail.ru", "petrov"),
+    "mail_encoded": ("mailto:lovelace%40example.com", "lovelace"),
+    "home_of_three_words": (r"C:\Users\Jan Willem Vanderbilt\AppData", "Vanderbilt"),
+    "home_of_three_words_in_an_address": ("file:///C:/Users/Jan%20Willem%20Vanderbilt/x", "Vanderbilt"),
+    "home_with_a_quote": (r"C:\Users\O'Shaughnessy\AppData", "Shaughnessy"),
+    "home_in_an_address": ("x=%2Fhome%2Fbarnaby%2Fx, y=%2Ftmp%2Fbarnaby%2F", "barnaby"),
+    "home_windows_in_an_address": ("C%3A%5CUsers%5Cosvaldo%5Cx", "osvaldo"),
+    "home_in_json_in_json": (json.dumps(json.dumps({"p": r"C:\Users\hortense\x"})), "hortense"),
+    "home_wsl_from_windows": (r"\\wsl.localhost\Ubuntu\home\philomena\x", "philomena"),
+    "home_git_bash": ("/c/Users/ottokar/x", "ottokar"),
+    "disk": ("/media/kunigunde/disk/x", "kunigunde"),
+    "disk_fedora": ("/run/media/theobald/disk/x", "theobald"),
+    "short_home": ("/home/xu/a.py", "home/xu"),
+    "short_variable": ("USER=li", "USER=li"),
+    "chinese_twice": (r"D:\Users\张伟\x 由张伟编译", "张伟"),
+    "chinese_variable": ("USERNAME=李雷", "李雷"),
+    "name_within_a_name": ("zelda-desktop, zelda_models, zeldas", "zelda"),
+    "name_after_an_escape": (r"'\nzelda'", "zelda"),
+    "uname": ("Linux kestrelbox 6.8.0-45-generic #45-Ubuntu SMP x86_64 GNU/Linux", "kestrelbox"),
+    "system_log": ("Nov 12 10:11:12 falconbox kernel: amdgpu 0000:03:00.0: ring timeout", "falconbox"),
+    "prompt_user": ("balthasar@heronbox:~/src$ rocminfo", "balthasar"),
+    "prompt_host": ("balthasar@heronbox:~/src$ rocminfo", "heronbox"),
+    "host_of_a_domain": ("HOSTNAME=osprey.example.internal, osprey again", "osprey"),
+    "share": (r"open \\FILESERVER7\models\x", "FILESERVER7"),
+    "account": ("gunther:x:1000:1000:Gunther Lastname,,,:/home/gunther:/bin/bash", "Lastname"),
+    "account_windows": ("S-1-5-21-3623811015-3361044348-30300820-1013", "3623811015"),
+    "ipv4": ("ssh 192.168.178.42 done", "178.42"),
+    "ipv4_port": ("tcp://10.1.22.33:29500", "1.22.33"),
+    "ipv4_public": ("inet 84.117.3.9/24 brd", "117.3.9"),
+    "ipv6": ("inet6 fe80::3e7c:3fff:fe1e:aa0b/64", "3e7c:3fff"),
+    "ipv6_public": ("2001:db8:85a3::8a2e:370:7334", "85a3"),
+    "notebook_server": (
+        "http://localhost:8888/lab?token=0123456789abcdef0123456789abcdef",
+        "0123456789abcdef0123456789ab",
+    ),
+    "serial_powershell": ("SerialNumber           : S4EWNX0N123456", "S4EWNX0N"),
+    "serial_smi": ("        ASIC_SERIAL: 0x9246FEB5C0FFEE02", "9246FEB5"),
+    "serial_disk": ("Volume Serial Number is 1C3B-4F5D", "1C3B-4F5D"),
     "key": ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----", "b3BlbnNz"),
 }
 PLANTED = "\n".join(text for text, _ in SECRETS.values())
@@ -80,6 +119,7 @@ def planted(folder: Path) -> Path:
     (run / "logs" / "03.log").write_bytes(PLANTED.encode("utf-16"))
     (run / "logs" / "04.log").write_bytes(PLANTED.encode("gbk"))
     (run / "figures" / "03-speed.png").write_bytes(png(PLANTED))
+    (run / "figures" / "03-speed.svg").write_text(f"<svg><!-- {PLANTED} --></svg>", encoding="utf-8")
     path = run / "notebooks" / "03_generation.ipynb"
     book = json.loads(path.read_text(encoding="utf-8"))
     outputs = [
@@ -146,7 +186,7 @@ def test_the_values_of_private_keys_and_the_environment_of_a_trace_are_gone(bund
 def test_what_is_not_private_stays(bundled):
     found = content(bundled[1])
     assert {"run.json", "summary.md", "index.html", "logs/03.log", "figures/03-speed.png", "pages/03.html",
-            "records/generation.jsonl", "notebooks/03_generation.ipynb", "traces/step.json.gz",
+            "figures/03-speed.svg", "records/generation.jsonl", "notebooks/03_generation.ipynb", "traces/step.json.gz",
             "traces/other.json.gz", "bundle.json"} <= set(found)  # fmt: skip
     assert b"aten::mm" in found["traces/step.json.gz"] and b"RX 6700 XT" in found["run.json"]
     assert json.loads(found["notebooks/03_generation.ipynb"])["nbformat"] == 4
@@ -256,7 +296,8 @@ def refused(path: Path, capsys) -> str:
 @pytest.mark.parametrize(
     "name", ["../evil.jsonl", "records/../../evil.jsonl", "/etc/passwd", "C:/evil.json", "records\\..\\evil.jsonl",
              "records/a/b.jsonl", "evil.exe", "records/.hidden", "notebooks/x.py", "run.json/x", "records/a:b.jsonl",
-             "logs/con.log", "records/AUX.x.jsonl"],
+             "logs/con.log", "records/AUX.x.jsonl", "logs/COM¹.log", "logs/x\x1b[2J.log", "logs/速度.log",
+             "\\\\srv\\x.log"],
 )  # fmt: skip
 def test_names_that_no_bundle_has(bundled, tmp_path, capsys, name):
     path = zip_of(tmp_path / "x.zip", {**good(bundled), name: b"x"})
@@ -268,6 +309,46 @@ def test_links_and_devices_in_a_zip(bundled, tmp_path, capsys):
     for kind in (stat.S_IFLNK, stat.S_IFCHR, stat.S_IFDIR):
         path = zip_of(tmp_path / f"{kind}.zip", good(bundled), **{"summary.md": kind | 0o777})
         assert "not a plain file" in refused(path, capsys)
+
+
+@pytest.mark.parametrize("name", ["Summary.md", "RUN.json", "records/Generation.jsonl"])
+def test_names_that_are_one_on_windows(bundled, tmp_path, capsys, name):
+    path = zip_of(tmp_path / "x.zip", {**good(bundled), name: b"x"})
+    refused(path, capsys)
+
+
+def test_two_files_of_one_name(bundled, tmp_path, capsys):
+    path = zip_of(tmp_path / "x.zip", {**good(bundled), "logs/A.log": b"x", "logs/a.log": b"x"})
+    assert "two files of one name" in refused(path, capsys)
+    with zipfile.ZipFile(tmp_path / "y.zip", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        for name, data in [*good(bundled).items(), ("run.json", b"{}")]:
+            archive.writestr(name, data)
+    assert "two files of one name" in refused(tmp_path / "y.zip", capsys)
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_zip_packed_in_a_way_whose_size_is_not_bounded(bundled, tmp_path, capsys, way):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", way) as archive:
+        for name, data in good(bundled).items():
+            archive.writestr(name, data)
+    assert "packed in a way of its own" in refused(tmp_path / "x.zip", capsys)
+
+
+def test_a_zip_that_is_too_heavy_is_not_even_listed(bundled, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bundle, "PACKED_BYTES", 1000)
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    assert "no bundle has" in refused(bundled[1], capsys)
+
+
+def test_a_zip_with_a_manifest_without_end(bundled, tmp_path, capsys):
+    for name in (bundle.MANIFEST, "run.json"):
+        refused(zip_of(tmp_path / "x.zip", {**good(bundled), name: b"[" * 200_000}), capsys)
+
+
+@pytest.mark.parametrize("text", [b"", b"PK", b"PK\x03\x04", b"not a zip", bytes(1000)])
+def test_a_file_that_is_only_called_a_zip(tmp_path, capsys, text):
+    (tmp_path / "x.zip").write_bytes(text)
+    refused(tmp_path / "x.zip", capsys)
 
 
 def test_a_bomb_is_not_unpacked(bundled, tmp_path, capsys, monkeypatch):
@@ -314,7 +395,7 @@ def test_a_changed_file_is_noticed(bundled, tmp_path, capsys):
     changed = {**good(bundled), "summary.md": b"better numbers"}
     assert "summary.md is not as it was packed" in refused(zip_of(tmp_path / "a.zip", changed), capsys)
     fewer = {name: data for name, data in good(bundled).items() if name != "summary.md"}
-    assert "summary.md is missing" in refused(zip_of(tmp_path / "b.zip", fewer), capsys)
+    assert "'summary.md' is missing" in refused(zip_of(tmp_path / "b.zip", fewer), capsys)
     more = {**good(bundled), "logs/99.log": b"x"}
     assert "logs/99.log is not as" in refused(zip_of(tmp_path / "c.zip", more), capsys)
 
@@ -341,10 +422,51 @@ def test_a_locked_zip(bundled, tmp_path, capsys):
         "q@k.transpose(-2, -1)", "Uuid: CPU-XX", "Serial: none", "a secret of speed", "AMD_SERIALIZE_KERNEL=3",
         "GPU-bound", "torch 2.9.1+rocm7.11.0a20260115", "sha256 9f04e2822aa3", "1.2.3.4", "bearer of news",
         "stop_rule: end token off", "aten::mm", "decode_tok_s=30.3", "https://github.com/ROCm/ROCm",
+        "nvidia-curand-cu12 10.3.9.90", "driver 31.0.24027.1012", "Windows-10.0.26100", "x[2000::2]", "c10::cuda::add",
+        "http://127.0.0.1:8888", "attn@self.weight.to(x)", "a@b.mT", "2026:12:01 10:00:00", "/homework/x",
+        "max-autotune",
     ],
 )  # fmt: skip
 def test_redaction_leaves_what_is_not_private(text):
     assert results.redact(text) == text
+
+
+@pytest.mark.parametrize("name", ["the", "a", "max", "model", "steady", "torch", "gfx1032", "samples_ms"])
+def test_a_name_that_is_an_ordinary_word_does_not_ruin_the_text(name, monkeypatch):
+    text = "the steady step of a model on gfx1032 with max-autotune in torch, samples_ms"
+    redactor = redaction.Redactor([])
+    redactor.learn(f"/home/{name}/x C:\\Users\\{name}\\y USER={name}")
+    assert redactor.text(text) == text
+    assert redactor.text(f"/home/{name}/x USER={name}") == "/home/<user>/x USER=<name>"
+    monkeypatch.setattr(results.getpass, "getuser", lambda: name)
+    monkeypatch.setattr(results.socket, "gethostname", lambda: name)
+    assert results.redact(text) == text and results.redact(f"/home/{name}/x") == "/home/<user>/x"
+
+
+@pytest.mark.parametrize("piece", ["A", "a-", "a.", "/", "%2F", "a@", "/home/", "fe80:", "1.1.", "http://", "serial "])
+def test_a_line_without_end_takes_no_hours(piece):
+    text, began = piece * (120_000 // len(piece)), time.monotonic()
+    redactor = redaction.Redactor(results._patterns())
+    redactor.learn(text)
+    redactor.text(text)
+    assert time.monotonic() - began < 30  # what grows with the square of the length takes many minutes
+
+
+def test_names_of_the_own_account_are_found_in_any_case(monkeypatch):
+    monkeypatch.setattr(results.getpass, "getuser", lambda: "Vanderbilt")
+    monkeypatch.setattr(results.socket, "gethostname", lambda: "WINTERBOX.example.org")
+    assert results.redact(["VANDERBILT on winterbox", {"hostname": "x1"}]) == [
+        "<user> on <host>",
+        {"hostname": "<name>"},
+    ]
+
+
+def test_a_file_with_somebodys_name_is_left_out_and_not_named(tmp_path):
+    run = planted(tmp_path)
+    (run / "logs" / "zelda-05.log").write_text("x", encoding="utf-8")
+    path, manifest = bundle.make(run)
+    assert manifest["left_out"] == {"logs/<name>-05.log": "its name is somebody's"}
+    assert b"zelda" not in path.read_bytes()
 
 
 def test_a_sentence_after_a_colon_is_no_name():

@@ -1,14 +1,29 @@
 """No ratio between unlike runs; what differs is named; a ratio comes out as arithmetic says, each way round."""
 
 import json
+import shutil
 from pathlib import Path
 
 import cases
 import pytest
 from sides_made import FACTORS, SETTINGS, item, side
 
-from rocmlab import alike, causes, cli, compare, compare_tables, comparison, findings, machines, readers, sides
+from rocmlab import (
+    alike,
+    causes,
+    cli,
+    compare,
+    compare_tables,
+    comparison,
+    findings,
+    machines,
+    quantities,
+    readers,
+    sides,
+)
 from rocmlab.machines import Machine
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def codes(*every, only=None):
@@ -70,6 +85,73 @@ def test_the_differing_fields_stand_first_on_the_console():
     text = comparison.console([side("A"), side("B", item(dtype="float32", new_tokens=8))])
     first = text.index("dtype (float16 / float32), new_tokens (256 / 8)")
     assert first < text.index("No ratio of") < text.index("memory [GiB]")
+
+
+def test_every_quantity_of_a_run_is_like_that_of_the_same_run(tmp_path, capsys):
+    """Notebook 10 writes the length of BERT's texts beside networks of pictures, as null: it does not apply there."""
+    run = ROOT / "outputs" / "reference" / "cpu-2-cores"
+    found = comparison.as_data(sides.named_apart([sides.load(run), sides.load(run)]))
+    assert {one["what"].split(",")[0] for one in found["pairs"]} >= {"resnet50", "bert_base", "vgg16"}
+    assert found["unstated"] == found["differs"] == [] and "SAME_CONDITIONS" in [f["code"] for f in found["findings"]]
+    assert all(one["ratio"] == 1.0 for one in found["pairs"])
+
+
+def test_a_table_of_times_has_no_columns_of_a_roof():
+    run = sides.load(ROOT / "outputs" / "reference" / "cpu-2-cores")
+    every = sides.named_apart([run, run])
+    assert "compare_roof_pct" in compare_tables.question_table(every, "decode")
+    assert not [one for one in compare_tables.question_table(every, "ttft") if str(one).startswith("compare_roof")]
+
+
+def test_a_driver_spelled_twice_is_one():
+    probe = {"driver": {"nvidia": "580.1"}, "gpus": [{"vendor": "NVIDIA", "driver": "580.1"}]}
+    assert quantities.drivers_of(probe) == "NVIDIA 580.1"
+
+
+# ---- runs whose files are damaged
+
+
+def damaged(folder: Path, name: str, change) -> Path:
+    run = folder / "run"
+    shutil.copytree(ROOT / "tests" / "data" / "run", run)
+    path = run / name
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return run
+
+
+@pytest.mark.parametrize("value", [5, "x", [1], None, [[]], "\x1b[31m<script>", float("inf")])
+@pytest.mark.parametrize("key", ["subject", "snapshot", "claims", "variables", "versions", "name", "notebooks"])
+def test_an_odd_birth_certificate_never_gives_a_traceback(tmp_path, capsys, key, value):
+    run = damaged(tmp_path, "run.json", lambda text: json.dumps(json.loads(text) | {key: value}))
+    for verb in (
+        ["compare", str(ROOT / "tests" / "data" / "run"), str(run)],
+        ["compare", "--json", str(run), str(run)],
+    ):
+        assert cli.main(verb) in (0, 2)
+        said = "".join(capsys.readouterr())
+        assert "Traceback" not in said and "\x1b" not in said
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "", "{", "\x00", "[]", '"x"'])
+def test_a_birth_certificate_that_is_none_is_refused(tmp_path, capsys, text):
+    run = damaged(tmp_path, "run.json", lambda _: text)
+    assert cli.main(["compare", str(run), str(run)]) == 2 and "not a run folder" in capsys.readouterr().err
+
+
+def test_a_name_without_end_leaves_room_for_the_rest(tmp_path):
+    run = damaged(tmp_path, "run.json", lambda text: json.dumps(json.loads(text) | {"name": "x\n" * 500}))
+    assert sides.load(run).label == ("x " * 20).strip()
+
+
+def test_numbers_that_json_does_not_know_become_null(tmp_path, capsys):
+    paths = []
+    for value in (1e-308, 1e308):
+        record = {"schema": "rocmlab-run-1", **SETTINGS, "metric": "decode_tok_s", "value": value}
+        paths.append(tmp_path / f"{value}.json")
+        paths[-1].write_text(json.dumps(record), encoding="utf-8")
+    assert cli.main(["compare", "--json", *map(str, paths)]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+    assert found["ratio"] is None and found["ratio_reason"]
 
 
 # ---- ratios
@@ -341,6 +423,9 @@ def test_a_table_marks_references_and_says_why_there_is_no_ratio():
     frame = compare_tables.question_table(every, "decode", {"B"})
     assert list(frame["row_class"]) == ["", "reference"] and frame["compare_ratio"].isna().tolist() == [False, True]
     assert "dtype (float16 / float32)" in frame["compare_ratio_reason"].iloc[1]["en"]
+    lengths = [side("A"), side("B", item(prompt_tokens=1), item(prompt_tokens=2, what="other"))]
+    reasons = compare_tables.question_table(lengths, "decode")["compare_ratio_reason"].dropna()
+    assert len({one["en"] for one in reasons}) == 1  # one line below the table, not one for every length
 
 
 def test_a_figure_groups_equal_settings_only():

@@ -74,6 +74,21 @@ FAINT_TEXT = """() => {
 }"""
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_only_tables_are_scrolled_sideways_and_the_keyboard_can(open_page, name):
+    page, _, _ = open_page(name, 320, "light")
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    wide = (
+        "[...document.querySelectorAll('body *')].filter(e => e.scrollWidth > e.clientWidth + 1 && "
+        "['auto', 'scroll'].includes(getComputedStyle(e).overflowX)).map(e => [e.className, e.tabIndex])"
+    )
+    found = page.evaluate(wide)
+    assert all(place == 0 for _, place in found), found
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    code = page.evaluate("[...document.querySelectorAll('.highlight pre')].map(e => e.scrollWidth - e.clientWidth)")
+    assert all(one <= 1 for one in code) and (code or "pages" not in name)
+
+
 @pytest.mark.parametrize("name", ["index.html", "pages/01.html", "pages/03.html"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_background(open_page, name, scheme):
@@ -110,6 +125,14 @@ def test_printing_opens_the_folds(open_page):
     page.emulate_media(media="print")
     assert page.locator("#n03 ~ details.how p").bounding_box()["height"] > 10
     assert not page.locator(".contents").is_visible()
+
+
+@pytest.mark.parametrize("name", ["index.html", "index.zh.html"])
+def test_no_table_runs_over_the_edge_of_a_sheet(open_page, name):
+    page, _, _ = open_page(name, 700, "light")  # about as wide as A4 between its margins
+    page.emulate_media(media="print")
+    edges = page.evaluate("[...document.querySelectorAll('table, pre, img')].map(e => e.getBoundingClientRect().right)")
+    assert edges and max(edges) <= 701
 
 
 def test_the_languages_lead_to_each_other(open_page):

@@ -5,10 +5,11 @@ import re
 import shutil
 from pathlib import Path
 
+import nbformat
 import page_case
 import pytest
 
-from rocmlab import bugreport, results
+from rocmlab import bugreport, findings, pages, results, sections
 
 TAG = re.compile(r"<(?!https?:)/?[A-Za-z][^>\n]*>")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]*)\)")
@@ -166,3 +167,18 @@ def test_a_run_without_anything_still_gives_a_report(tmp_path):
     (run / "run.json").write_text(json.dumps({"schema": "rocmlab-birth-1"}), encoding="utf-8")
     (run / "records" / "snapshot.jsonl").unlink()
     assert "### Versions" in bugreport.markdown(run)
+
+
+def test_what_was_seen_stands_before_what_could_not_be_told(tmp_path, monkeypatch):
+    every = [findings.finding("UNKNOWN_CONTENT", file="x", kinds="y"), findings.finding("RECORDS_ODD"),
+             findings.finding("DAMAGED_LINES", numbers={"records": 3, "damaged_lines": 1})]  # fmt: skip
+    monkeypatch.setattr(sections, "collect", lambda run: [sections.Section("03", "?", findings=every)])
+    ranks = [bugreport.ORDER.index(re.search(r"\((\w+)\): ", line)[1]) for line in bugreport.found(tmp_path)]
+    assert len(ranks) == 3 and ranks == sorted(ranks) and len(set(ranks)) > 1
+
+
+def test_a_chinese_page_has_no_english_line_of_costs():
+    cell = nbformat.v4.new_markdown_cell("# 03 How?\n\nTakes 3 min on two cores.", id="title")
+    for lang, costs in (("en", True), ("zh", False)):
+        made = pages.prepared(nbformat.v4.new_notebook(cells=[cell]), "03", lang, ())
+        assert ("Takes" in made.cells[0].source) == costs and made.cells[0].source.startswith("# 03 ")

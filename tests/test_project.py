@@ -18,6 +18,8 @@ import yaml
 from conftest import NO_CASES
 from packaging.requirements import Requirement
 
+from rocmlab import cli
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "rocmlab"
 FORBIDDEN = {"torch", "torchvision", "torchaudio", "triton", "pytorch-triton-rocm", "accelerate", "pytorch"}
@@ -306,3 +308,54 @@ def test_ci_accepts_no_skipped_test_but_those_of_the_further_cases(tmp_path, rea
     assert done.returncode == code, done.stdout
     assert ("no test may be skipped: test_x.py::test_b" in done.stdout) == bool(code)
     assert "1 passed, 1 skipped" in done.stdout.splitlines()[-1]
+
+
+# ---- the README in both languages
+
+
+READMES = ("README.md", "README.zh-CN.md")
+SPOKEN = {"<card>": "X", "<显卡>": "X", "RUN RUN": "A B", "运行1 运行2": "A B", "FILE ...": "F", "文件 ...": "F"}
+
+
+def commands(name: str) -> set[str]:
+    """Every command of a README, in code spans and blocks, with what stands for a name made alike."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    blocks = [line for block in re.findall(r"^```\n(.*?)^```", text, re.S | re.M) for line in block.splitlines()]
+    found = {one.strip() for one in [*blocks, *re.findall(r"`([^`\n]+)`", text)]}
+    for spoken, plain in SPOKEN.items():
+        found = {one.replace(spoken, plain) for one in found}
+    return {one for one in found if re.match(r"(?:make|rocmlab|conda|py|\.venv\S*|[A-Z_]{5,}=\S+)(?: |$)", one)} - {
+        "make"
+    }
+
+
+def test_both_readmes_name_the_same_commands():
+    one, other = (commands(name) for name in READMES)
+    assert one and one ^ other <= {"make report REPORT_LANG=zh", "REPORT_LANG=zh"}
+
+
+@pytest.mark.parametrize("command", sorted(set().union(*(commands(name) for name in READMES))))
+def test_a_command_of_the_readme_is_one(command):
+    made = (ROOT / "Makefile").read_text(encoding="utf-8")
+    words = command.split()
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", made, re.M)
+        words = words[2:]
+    for word in words:
+        variable, _, value = word.partition("=")
+        if variable.isupper() and value:
+            assert re.search(rf"\$\({variable}\)", made), variable
+    if words[:1] == ["rocmlab"] and len(words) > 1:
+        assert words[1] in cli.VERBS
+        if len(words) > 2:
+            cli.parser().parse_args(words[1:])
+    if "rocmlab.cli" in words:
+        cli.parser().parse_args(words[words.index("rocmlab.cli") + 1 :])
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_links_of_a_readme_lead_somewhere(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    links = [one for one in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in one]
+    assert len(links) >= 15 and [one for one in links if not (ROOT / one).exists()] == []
+    assert {f"notebooks/{one.name}" for one in (ROOT / "notebooks").glob("*.ipynb")} <= set(links)

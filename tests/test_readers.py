@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 import shutil
 import time
@@ -220,3 +221,60 @@ def test_one_file_never_stops_the_others(tmp_path, monkeypatch, capsys):
 def test_a_file_that_cannot_be_opened_is_the_callers_affair(tmp_path):
     with pytest.raises(OSError):
         readers.read(tmp_path / "not-there.json")
+
+
+# ---- what people really hand over
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "gbk"])
+@pytest.mark.parametrize("name", ["run/run.json", "run/notebooks/03_generation.ipynb"])
+def test_json_is_recognised_in_any_encoding(tmp_path, name, encoding):
+    """PowerShell writes UTF-16 with > and a mark, `cmd /u` without one."""
+    text = (DATA / name).read_text(encoding="utf-8").replace("\n", "\r\n")
+    path, plain = tmp_path / Path(name).name, tmp_path / "plain" / Path(name).name
+    plain.parent.mkdir()
+    plain.write_text(text, encoding="utf-8", newline="")
+    path.write_bytes(text.encode(encoding, errors="replace"))
+    found, wanted = readers.answer(path), readers.answer(plain)
+    assert found["kind"] == wanted["kind"] != "unknown" and found["verdict"] == wanted["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said", "zh"),
+    [
+        ("rocminfo.txt", b"", "is empty", "空文件"),
+        ("rocminfo.txt", b"\xff\xfe\r\x00\n\x00", "is empty", "空文件"),
+        ("x.json", b" \r\n\r\n", "is empty", "空文件"),
+        ("shot.png", b"\x89PNG\r\n\x1a\n" + bytes(50), "is a picture", "图片"),
+        ("shot.txt", b"\xff\xd8\xff\xe0" + bytes(50), "is a picture", "图片"),
+        ("x.bin", bytes(range(256)) * 30, "not a kind of evidence", "不是本工具认识"),
+        ("x.txt", b"x" * 3_000_000, "not a kind of evidence", "不是本工具认识"),
+        ("x.zip", b"", "damaged", "损坏"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_reason(tmp_path, capsys, name, data, said, zh):
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert cli.main(["read", str(path)]) == 2 and said in capsys.readouterr().out
+    assert cli.main(["read", str(path), "--lang", "zh"]) == 2
+    shown = capsys.readouterr().out
+    assert zh in shown and "snapshots" not in shown
+
+
+def test_a_folder_that_is_no_run(tmp_path, capsys):
+    assert cli.main(["read", str(tmp_path)]) == 2 and "without run.json" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert cli.main(["read", str(tmp_path / "pipe")]) == 2 and "neither a file nor" in capsys.readouterr().err
+
+
+def test_no_text_of_a_file_steers_the_terminal(tmp_path, capsys):
+    path = tmp_path / "run.json"
+    birth = {"schema": "rocmlab-birth-1", "subject": {"name": "\x1b]0;owned\x07\x1b[2J", "arch": "\u202egfx1032"}}
+    path.write_text(json.dumps(birth), encoding="utf-8")
+    cli.main(["read", str(path)])
+    shown = capsys.readouterr().out
+    assert "]0;owned" in shown and not set(shown) & {"\x1b", "\x07", "\u202e"}

@@ -275,6 +275,18 @@ def test_an_override_and_a_busy_machine(tmp_path):
     assert "load 17.3 on 12 cores" in said
 
 
+def test_what_was_taken_out_is_still_seen(tmp_path):
+    """<user> is no tag of a page, nor of a forum's Markdown: both would drop it."""
+    run = page_case.copy(tmp_path)
+    page_case.change_birth(run, variables={"HSA_OVERRIDE_GFX_VERSION": "/home/zelda/a|b"}, load={"load_1min": 17.26})
+    card = {"device": "cuda:0", "arch": "gfx1031", "name": "Card <b>of</b> /home/zelda/x", "index": 0}
+    page_case.change_birth(run, subject=card)
+    report.build(run)
+    page, text = soup(run / "index.html"), (run / "summary.md").read_text(encoding="utf-8")
+    assert "/home/<user>/x" in page.h1.text and not page.find_all("user") and "zelda" not in page.text
+    assert "&lt;user>/x" in text and "&lt;b>of" in text and "<user>" not in text and "&amp;" not in text
+
+
 def test_a_quiet_run_has_no_notice(tmp_path):
     run = page_case.copy(tmp_path)
     row = {"status": "ok", "seconds": 3.0}

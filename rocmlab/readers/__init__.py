@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import functools
 import importlib
 import json
@@ -70,6 +71,8 @@ class Evidence:
         """The first 64 KiB, enough to recognise a kind without loading a large trace; b"" for a folder."""
         if self.path.is_dir():
             return b""
+        if self.path.exists() and not self.path.is_file():
+            raise OSError(errno.EINVAL, "neither a file nor a folder; write it into a file first")
         with self.path.open("rb") as file:
             return file.read(HEAD_BYTES)
 
@@ -84,7 +87,7 @@ class Evidence:
     @functools.cached_property
     def json(self) -> Any:
         """The parsed JSON document (NaN and Infinity accepted), or None when it is not JSON."""
-        if self.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        if decode(self.head[:64]).lstrip()[:1] not in ("{", "["):
             return None
         try:
             return json.loads(self.text)
@@ -99,11 +102,18 @@ class Evidence:
 
 
 def decode(data: bytes) -> str:
-    """Decode text as tools really write it: UTF-8, UTF-16 with a mark (PowerShell), else GBK; never raises."""
+    """Decode text as tools really write it: UTF-8, UTF-16 (PowerShell; cmd /u leaves out the mark), else GBK.
+
+    Never raises.
+    """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")
     if data.startswith(codecs.BOM_UTF8):
         return data.decode("utf-8-sig", errors="replace")
+    ends = data[:200:2], data[1:200:2]
+    for order, (zeros, letters) in {"utf-16-le": ends[::-1], "utf-16-be": ends}.items():
+        if zeros and zeros.count(0) > 0.9 * len(zeros) and letters.count(0) == 0:
+            return data.decode(order, errors="replace")
     for encoding in ("utf-8", "gbk"):
         try:
             return data.decode(encoding)

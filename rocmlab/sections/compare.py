@@ -108,7 +108,9 @@ def draw_bars(bars: pd.DataFrame, foot: str) -> Any:
         y, top = 0.0, max(bars["value"].max(), bars["high"].astype(float).fillna(0).max())
         places, names = [], []
         for group in groups:
-            ax.text(0, y, str(group["setting"].iloc[0]), va="center", fontsize=9, color=figures.MUTED)
+            said = str(group["setting"].iloc[0])
+            said = "\n".join(textwrap.wrap(said, 34)) if figures.is_narrow() else said
+            ax.text(0, y, said, va="center", fontsize=9, color=figures.MUTED)
             y += 1
             for row in records(group):
                 _bar(ax, row, y, top)

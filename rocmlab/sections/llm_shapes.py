@@ -13,6 +13,7 @@ from rocmlab import (
     figures,
     gemm_judges,
     gpus,
+    launch_cost,
     one_row,
     plots,
     results,
@@ -115,7 +116,9 @@ def launch_table(rows: Rows) -> pd.DataFrame:
         line: dict[str, Any] = {"launched": words.both(f"launch_{row['what']}"), "library": row.get("library")}
         line["queued_us"] = timing.median_interval([max(0.0, us - less) for us in row.get("samples_us") or []])
         line["done_us"] = timing.median_interval(row.get("drained_us") or [])
-        line |= {f"{name}_reason": row.get("reason") for name in ("queued_us", "done_us", "library")}
+        on_cpu = row.get("reason") == launch_cost.CPU_SUBJECT
+        why = words.both("ledger_cpu_no_launch") if on_cpu else row.get("reason")
+        line |= {f"{name}_reason": why for name in ("queued_us", "done_us", "library")}
         lines.append(line)
     return pd.DataFrame(lines)
 

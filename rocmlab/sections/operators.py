@@ -87,8 +87,9 @@ def draw_levels(rows: list[Row], foot: str) -> Any:
     ax.set_xlabel("operator and dtype pairs")
     ax.grid(False)
     handles = [ax.barh(0, 0, color=COLOURS[state]) for state in evidence.STATES]
+    columns = 2 if figures.is_narrow() else 4
     ax.legend(handles, [STATE_NAMES[s] for s in evidence.STATES], loc="lower center", bbox_to_anchor=(0.5, 1.0),
-              ncols=4, frameon=False, fontsize=8.5, handlelength=1.0, columnspacing=1.0)  # fmt: skip
+              ncols=columns, frameon=False, fontsize=8.5, handlelength=1.0, columnspacing=1.0)  # fmt: skip
     figures.footer(figure, foot)
     return figure
 

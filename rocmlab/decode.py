@@ -94,9 +94,15 @@ def on_host(state: State) -> list[int]:
 
 
 def back(state: State, count: int) -> None:
-    """Forget the last `count` positions, so that the same steps can be taken again."""
+    """Forget the last `count` positions, so that the same steps can be taken again.
+
+    A cropped cache is a view into the longer one; appending to that copies it with gaps, which no real text does and
+    which makes the first step of a large batch three times as long. So what is left is laid out again without gaps.
+    """
     for cache in state.past.values():
         cache.crop(-count)
+        for layer in getattr(cache, "layers", ()):
+            layer.keys, layer.values = layer.keys.contiguous(), layer.values.contiguous()
     if state.mask is not None:
         state.mask, state.positions = state.mask[:, :-count], state.positions - count
 

@@ -71,8 +71,11 @@ class Static:
     reset: Callable[[], None]
 
 
-def static(model: Any, device: str, context: int, rows: int = 1) -> Static:
-    """Prefill a static cache with the prompts that a rig has, and return the step behind it."""
+def static(model: Any, device: str, context: int, token: Any) -> Static:
+    """Prefill a static cache with the prompts that a rig has, and return the step behind it, of the same `token`.
+
+    The token, (rows, 1), is given: among hundreds of rows this prefill would choose another one where two are near.
+    """
     import torch
     from transformers import StaticCache
 
@@ -80,11 +83,10 @@ def static(model: Any, device: str, context: int, rows: int = 1) -> Static:
     names = inspect.signature(model.forward).parameters
     cache = StaticCache(config=model.config, max_cache_len=room)
     past = {"cache" if "cache" in names else "past_key_values": cache, "use_cache": True}
-    ids = torch.tensor(decode.random_prompts(model.config.vocab_size, [context] * rows, seed=context), device=device)
+    ids = torch.tensor(decode.random_prompts(model.config.vocab_size, [context] * len(token), seed=context), device=device)
     places = torch.arange(context, device=device)
     seen = torch.arange(room, device=device)[None, :] <= places[:, None]
-    first = _step(model, past, ids, places[None], _mask(model, seen[None, None]))
-    token = first[:, -1].argmax(-1, keepdim=True)
+    _step(model, past, ids, places[None], _mask(model, seen[None, None]))
     place = torch.full((1, 1), context, device=device)
     mask = _mask(model, torch.arange(room, device=device)[None, None, None, :] <= context)
 

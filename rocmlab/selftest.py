@@ -12,10 +12,9 @@ import time
 from typing import Any
 
 from rocmlab import device, generate, isolate, models, timing
-from rocmlab.testbench import spread
+from rocmlab.testbench import LEFT, spread
 
 LIMIT_S = 240
-SPREADS = 3.0  # least dose against the spread of its number
 NEAR = 0.25  # of the dose that a number may move more or less
 MODELS = {True: "random:smollm2-135m", False: "random:qwen3-0.6b"}  # on a CPU, on a GPU
 ENDLESS = float("inf")
@@ -45,11 +44,11 @@ def _judge(measured: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
     if not measured["narrow"] and one["name"] == "device_work":
         return row | {"right": None, "said": "cannot be told: this model is about as narrow as its twin"}
     wanted = _wanted(measured, one)
-    if one["number"] and (SPREADS * clean[number] > given[number] or any(scatter[key] > given[key] for key in wanted)):
+    if one["number"] and (LEFT * clean[number] > given[number] or any(scatter[key] > given[key] for key in wanted)):
         return row | {"right": False, "said": "WRONG: too noisy, the dose is below three spreads"}
     wrong = []
     for key, (low, high) in wanted.items():
-        room = max(NEAR * given[key], scatter[key]) if one["dose"] else SPREADS * max(clean[key], scatter[key])
+        room = max(NEAR * given[key], scatter[key]) if one["dose"] else LEFT * max(clean[key], scatter[key])
         if not low - room <= moved[key] <= high + room:
             wrong.append(key)
     return row | {"right": not wrong, "said": _said(one["name"], moved, wanted, wrong)}

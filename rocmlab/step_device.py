@@ -82,7 +82,7 @@ def graphs(notes: Notes, rigs: dict[str, Rig], steps: int, blocks: int) -> None:
 
 
 def _captured(one: Rig, context: int) -> replay.Captured:
-    still = replay.static(one.model, one.device, context, one.rows)
+    still = replay.static(one.model, one.device, context, one.first)
     made = replay.capture(still.work, still.reset)
     for _ in range(2):
         replay.time_a_replay(made, one.device)

@@ -1,5 +1,6 @@
 """Faults planted by hooks, and the judge that says whether they were found: each way round, by arithmetic."""
 
+import contextlib
 import time
 
 import pytest
@@ -117,6 +118,35 @@ def measured(device="cuda:0", step=19.0, host=18.9, few=0.76, layers=28, **fault
 def row(name, dose, moves, **bench):
     (found,) = selftest.judge(measured(**bench, **{name: (dose, moves)}))
     return found
+
+
+class Unsteady(testbench.Bench):
+    """A bench without a model, whose clean steps scatter by `wide` ms; a planted delay adds its dose to T and host."""
+
+    def __init__(self, wide):
+        self.where, self.layers, self.width, self.given, self.calls, self.wide = "cuda:0", 4, 8, [], 0, wide
+
+    def numbers(self, forget=None):
+        self.calls += 1
+        late = self.wide * (self.calls // 2 % 2)
+        return {"T": 20.0 + late, "host": 18.0 + late, "device": 1.0, "foreign": 0.0, "visit": 0.0}
+
+    def _fault(self, name, whole):
+        self.given.append(whole)
+        return faults.nothing, lambda: None
+
+    @contextlib.contextmanager
+    def _everywhere(self, fault, first_only):
+        yield
+
+
+@pytest.mark.parametrize(("wide", "doses"), [(0.0, [2.0]), (10.0, [2.0, 50.0]), (0.5, [2.0])])
+def test_a_machine_that_becomes_unsteady_gets_a_larger_dose(wide, doses):
+    base = {"T": [20.0] * 9, "host": [18.0] * 9}  # steady while the first dose was chosen: a tenth of the step
+    bench = Unsteady(wide)
+    made = bench.plant("host_delay", base)
+    assert bench.given == doses and made["dose"] == doses[-1]
+    assert len(made["pairs"]["T"]) == testbench.PAIRS and made["number"] == "host"
 
 
 def test_device_work_inside_the_slack_is_present_hidden_and_costs_nothing():

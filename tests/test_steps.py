@@ -110,7 +110,7 @@ def test_the_step_over_a_static_cache_has_the_logits_of_the_eager_one_every_time
     with torch.inference_mode():
         one = rig.ready(model, "cpu", 8)
         eager = decode.forward(model, one.state)
-        still = replay.static(model, "cpu", 8)
+        still = replay.static(model, "cpu", 8, one.first)
         for _ in range(2):
             still.reset()
             assert torch.allclose(still.work(), eager, atol=1e-5)
@@ -126,7 +126,8 @@ def graph(work):
 def test_a_replay_that_computes_something_else_is_seen():
     model = small()
     with torch.inference_mode():
-        one, still = rig.ready(model, "cpu", 8), replay.static(model, "cpu", 8)
+        one = rig.ready(model, "cpu", 8)
+        still = replay.static(model, "cpu", 8, one.first)
         eager, logits = decode.forward(model, one.state), still.work()
         made = replay.Captured(graph(lambda: None), still.reset, logits, still.work)
         assert replay.error(made, "cpu", eager) < 1e-5
@@ -232,7 +233,8 @@ def test_no_spin_is_longer_than_a_driver_allows(monkeypatch):
 def test_a_step_of_several_texts_is_the_same_step_for_each():
     model = small()
     with torch.inference_mode():
-        one, three = rig.ready(model, "cpu", 8, 3), replay.static(model, "cpu", 8, 3)
+        one = rig.ready(model, "cpu", 8, 3)
+        three = replay.static(model, "cpu", 8, one.first)
         assert one.first.shape == (3, 1)
         eager, still = decode.forward(model, one.state), three.work()
         assert eager.shape[0] == 3 and torch.allclose(eager, still, atol=1e-5)

@@ -38,9 +38,12 @@ def judge_regime(account: dict[str, Any]) -> Finding:
     for key in [key for key, value in given.items() if value is None]:
         given[f"{key}_reason"] = "not measured, or it does not count"
     said: dict[str, Any] = {"step": step_said(account), "host": number(host.get("ms"), "ms")}
-    said |= {"device": number(device.get("ms"), "ms"), "by": account["device_by"] or "–"}
+    said |= {"device": number(device.get("ms"), "ms")}
+    said["by"] = words.both(f"ledger_by_{account['device_by']}") if account["device_by"] else words.NONE
     for name, one in (("host", host), ("device", device)):
         said[f"{name}_pct"] = number(round(100 * one["ms"] / step["ms"]) if one.get("ms") is not None else None, "%")
+    if account["device_upper"]:
+        said["device"] = words.both("at_most", ms=said["device"])
     variant = "ledger_cpu" if account["subject"]["device"] == "cpu" else "ledger"
     return finding(BOUND[regime], numbers=given, variant=variant, **said, why=why(account))
 

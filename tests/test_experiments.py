@@ -295,6 +295,21 @@ def test_remedies_are_ranked_by_gain_then_failures_then_what_cannot_exist():
     assert [one["name"] for one in remedies.rank(rows)] == ["lean_graph", "lean", "graph", "tunableop"]
 
 
+def test_a_fast_wrong_answer_stands_below_the_right_ones_and_is_called_wrong(tmp_path):
+    wrong = row("graph", 0.05, **(SOUND | {"logits_error": 5.0}))
+    crash = {"name": "lean_graph", "kind": "remedy", "status": "CRASH", "reason": "access violation"}
+    dull = row("static_cache", 1.0, **SOUND)
+    rows = [wrong, crash, dull, row("lean", 0.5, **SOUND)]
+    ranked = remedies.rank(rows)
+    assert [one["name"] for one in ranked] == ["lean", "static_cache", "graph", "lean_graph"]
+    assert [remedies.helps(one) for one in ranked] == [True, False, False, False]
+    lines = page.ranking(ranked).to_dict("records")
+    assert [one["status"] for one in lines] == ["OK", "OK", words.both("experiments_wrong"), "CRASH"]
+    assert "lean.py" in lines[0]["how"]["zh"] and [one["how"] for one in lines[1:]] == [None] * 3
+    results.start("11", str(tmp_path)).append("experiments", rows)
+    assert "graph replay" not in page.section(tmp_path).figures[0].alt["en"]
+
+
 @pytest.mark.parametrize(
     ("times", "code"), [(1.05, "MODEL_TOO_SMALL"), (1.3, "MODEL_SIZE_UNDECIDED"), (2.8, "MODEL_NOT_TOO_SMALL")]
 )

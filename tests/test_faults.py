@@ -78,6 +78,16 @@ def codes(account):
     return {one["code"] for one in ledger_judges.judge(account)}
 
 
+def test_queueing_begins_with_an_idle_device(monkeypatch):
+    device = Device(monkeypatch)
+    monkeypatch.setattr(rig, "time", type("Clock", (), {"perf_counter": device.read}))
+    monkeypatch.setattr(rig, "step", lambda one: (device.work(1.0), device.host(0.2)))
+    monkeypatch.setattr(rig, "back", lambda one, count: None)
+    device.work(50.0)  # what was left over
+    found = rig.queued(type("Left", (), {"device": "cuda:0"}), 4)
+    assert (found["ms"], found["enqueue_ms"]) == (pytest.approx(1.0, abs=0.01), pytest.approx(0.2, abs=0.01))
+
+
 NEAR = functools.partial(pytest.approx, abs=0.2)
 
 

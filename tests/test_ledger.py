@@ -402,6 +402,11 @@ def test_an_upper_bound_leaves_the_twin_open_and_does_not_condemn_it():
     said = findings.say(ledger_judges.judge_regime(account))["sentence"]
     assert "upper bound" in said and said.count("rms_norm") == 3
     assert not build(steprows.h200())["device_upper"]
+    small = build(bare(), shape_sum=summed(4.0, host_may_bind=["rms_norm"]))
+    for lang, parts in (("en", ("at most 4.00 ms", "the sum of operators")), ("zh", ("至多 4.00 ms", "算子之和"))):
+        assert all(part in findings.say(ledger_judges.judge_regime(small), lang)["sentence"] for part in parts)
+    exact = findings.say(ledger_judges.judge_regime(build(steprows.h200())), "zh")["sentence"]
+    assert "至多" not in exact and "graph 重放" in exact
 
 
 @pytest.mark.parametrize(("work", "regime"), [(4.0, "undecided"), (10.0, "undecided"), (17.0, "device_bound")])

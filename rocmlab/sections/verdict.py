@@ -95,6 +95,8 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     said: dict[str, Any] = {"step": suspects.ms(step), "device": suspects.ms(device), "host": suspects.ms(host)}
     said |= {"floor": suspects.ms(floor), "roof": words.number(clues.roof.gb_s, "GB/s")}
     said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(clues, found, lane)}
+    if (clues.account or {}).get("device_upper"):
+        said |= {key: words.both("at_most", ms=said[key]) for key in ("device", "share")}
     texts = clues.texts
     said["what"] = words.both("verdict_a_token") if texts == 1 else words.both("verdict_a_step", texts=f"{texts:,}")
     numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}

@@ -15,6 +15,7 @@ from typing import Any
 
 from rocmlab import decode, fixed_arms, generate, models, patches, timing, twin
 from rocmlab.arm import Arm, Subject, prompts
+from rocmlab.prompts import PROMPTS, prompt_ids
 
 DOSE_STEPS, DOSE_BLOCKS = 3, 5  # of the usual step, to know what a share of it is
 MOST_DELAY_MS = 300.0  # of all layers together: Windows resets a driver that is silent for two seconds
@@ -191,7 +192,7 @@ def whole_text(subject: Subject, guess: int = 0) -> Arm:
 
 def text_ids(subject: Subject) -> list[int]:
     """Return the token ids of the prompt that asks for a summary."""
-    return models.prompt_ids(subject.loaded, models.PROMPTS["summarization"])
+    return prompt_ids(subject.loaded, PROMPTS["summarization"])
 
 
 # ---- first visits

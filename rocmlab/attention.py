@@ -46,13 +46,7 @@ def study(
 
     `plan` holds samples (steady ones of each case) and visits (new lengths visited first). Returns how each ended.
     """
-    given: dict[str, Any] = {
-        "run_dir": str(run.path),
-        "notebook": run.notebook,
-        "attempt": run.attempt,
-        "model": model,
-        "arm": arm,
-    }
+    given: dict[str, Any] = run.where() | {"model": model, "arm": arm}
     given |= {"lengths": sorted(set(lengths)), "settings": True, **plan}
     ended = _process(run, given, "attention", limit_s)
     value, why = switch

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocmlab import bundled, models, tolerance
+from rocmlab import bundled, models, random_weights, tolerance
 
 CPU_BYTES = 512 << 20  # of all caches together; on a card a quarter of what is free
 PREFILL_SETS = 2
@@ -122,7 +122,7 @@ def shape_of(spec: str) -> dict[str, int]:
     """Return {layers, heads, kv_heads, head_dim} of a model without loading its weights."""
     kind, _, rest = spec.partition(":")
     if kind == "random":
-        config = models.PRESETS[rest]
+        config = random_weights.PRESETS[rest]
     else:
         from transformers import AutoConfig
 

@@ -1,16 +1,18 @@
-"""Which path does attention take, is it right, what does the missing one cost, who charges first visits? Judges, pure.
+"""Which path does attention take, is it right, and what do switch, mask and K and V change? Judges, pure.
 
-`judge(rows, ...)` takes the records of notebook 09; records of forced back ends from elsewhere go to sdpa_probe.
+`judge(rows, ...)` takes the records of notebook 09 and gives all of its findings, those of attention_costs and
+attention_visits among them; records of forced back ends from elsewhere go to sdpa_probe.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import archs, timing, words
+from rocmlab import archs, attention_costs, attention_visits, timing, words
 from rocmlab.attention import SWITCH
 from rocmlab.attention_tables import (
     FUSED,
+    SAID,
     Row,
     call_samples,
     costs,
@@ -19,24 +21,13 @@ from rocmlab.attention_tables import (
     own,
     path,
     usual,
-    visits,
     works,
 )  # fmt: skip
 from rocmlab.findings import Finding, finding, worst_first
-from rocmlab.steadiness import FIRST_VISIT_TIMES, judge_processes
+from rocmlab.steadiness import judge_processes
 from rocmlab.timing import Interval
-from rocmlab.words import number
 
 SLOWER = 1.1  # a default slower than the fastest path by this factor is named
-LITTLE_PCT = 5.0  # of a step: less is worth little
-CHARGE_MS = 0.1  # a step: a charge below this is none
-SAID = {
-    "flash": "flash",
-    "efficient": "memory-efficient",
-    "cudnn": "cuDNN",
-    "overrideable": "overrideable",
-    "math": "math",
-}
 
 
 def judge(
@@ -51,8 +42,8 @@ def judge(
             costs(rows, phase, whole, ceiling_gb_s) for phase, whole in (("decode", step_ms), ("prefill", prefill_ms))
         )
         found += judge_paths(rows, arch) + judge_values(rows) + judge_default(rows)
-        found += judge_costs(decode, prefill) + judge_visits(rows) + judge_switch(rows) + judge_settings(rows)
-        found += _others(rows)
+        found += attention_costs.judge(decode, prefill) + attention_visits.judge(rows)
+        found += judge_switch(rows) + judge_settings(rows) + _others(rows)
     return worst_first(found)
 
 
@@ -167,119 +158,6 @@ def _faster(cases: list[Row]) -> list[Finding]:
 
 def _shape(row: Row) -> tuple[Any, ...]:
     return row["phase"], row["length"], row["gqa"], row["mask"]
-
-
-# ---- what the missing path costs
-
-
-def judge_costs(decode: list[dict[str, Any]], prefill: list[dict[str, Any]]) -> list[Finding]:
-    """Say what math attention costs a step more than a fused path, by length: much, little, or not to be told."""
-    known = [line for line in decode if line["gap_ms"] is not None]
-    if not known:
-        return []
-    short, long = known[0], known[-1]
-    given: dict[str, Any] = {"short_length": short["length_tokens"], "long_length": long["length_tokens"]}
-    given |= {"short_gap_ms": short["gap_ms"], "long_gap_ms": long["gap_ms"]}
-    given |= {"short_share_pct": short["share_pct"], "long_share_pct": long["share_pct"]}
-    given |= {f"{end}_share_pct_reason": "no decode step measured near this length" for end, line in
-              (("short", short), ("long", long)) if line["share_pct"] is None}  # fmt: skip
-    filled = [line for line in prefill if line["gap_ms"] is not None]
-    for name, key in (("prefill_gap_ms", "gap_ms"), ("prefill_length", "length_tokens")):
-        given |= {name: filled[-1][key]} if filled else {name: None, f"{name}_reason": "no prefill was measured"}
-    said: dict[str, Any] = {"short_gap": _gap(short), "long_gap": _gap(long)}
-    said |= {"prefill_gap": _gap(filled[-1]) if filled else None, "fused": long["fused"] or short["fused"] or "-"}
-    said |= {"extra_ops": _extra(known), "layers": long["layers"]}
-    bound = "bound" if long["at_most"] else None
-    said |= {"short_share": _of_it(short["share_pct"]), "long_share": _of_it(long["share_pct"])}
-    shares = [line for line in (*known, *filled) if line["share_pct"] is not None]
-    if not shares or long["share_pct"] is None:
-        return [finding("ATTENTION_GAP", numbers=given, variant=bound, **said)]
-    given |= {f"most_share_{end}_pct": max(line[f"share_pct_{end}"] for line in shares) for end in ("low", "high")}
-    if given["most_share_high_pct"] < LITTLE_PCT:
-        return [finding("FUSED_WORTH_LITTLE", numbers=given, variant=bound, **said)]
-    if given["most_share_low_pct"] >= LITTLE_PCT:
-        return [finding("FUSED_SAVES", numbers=given, variant=bound, **said)]
-    return [finding("FUSED_UNDECIDED", numbers=given, **said)]
-
-
-def _of_it(share_pct: float | None) -> dict[str, str]:
-    """Return "19% of it", or that the share is not known."""
-    if share_pct is None:
-        return words.both("attention_share_unknown")
-    return words.both("attention_share", pct=f"{share_pct:.{0 if share_pct >= 10 else 1}f}")
-
-
-def _gap(line: dict[str, Any]) -> str:
-    """Say a gap with its interval: the difference of two medians that scatter is only as good as both."""
-    low, high = (number(line[f"gap_ms_{end}"]) for end in ("low", "high"))
-    return f"{number(line['gap_ms'], 'ms')} ({low} to {high})"
-
-
-def _extra(lines: list[dict[str, Any]]) -> int | None:
-    """Return by how many operators a call of math attention is longer than a fused one, in decode."""
-    both = [line["math_ops"] - line["fused_ops"] for line in lines if line["math_ops"] and line["fused_ops"]]
-    return both[-1] if both else None
-
-
-# ---- first visits
-
-
-def judge_visits(rows: list[Row]) -> list[Finding]:
-    """Name the path that charges the first visit of a length, the switch that stops it, and what the switch costs."""
-    lines = {line["backend"]: line for line in visits(rows)}
-    if not lines:
-        return []
-    charging = [line for line in lines.values() if _charges(line) and line["backend"] in SAID]
-    free = all(_charges(line) is False for line in lines.values())
-    if not charging:
-        variant = None if free else "undecided"
-        most = max(line["charge_ms"].median for line in lines.values())
-        return [finding("FIRST_VISIT_FREE", numbers={"most_charge_ms": most, "paths": len(lines)}, variant=variant)]
-    worst = max(charging, key=lambda line: line["charge_ms"].median)
-    name, charge = worst["backend"], worst["charge_ms"]
-    given: dict[str, Any] = {"first_visit_charge_ms": charge.median, "low_ms": charge.low, "high_ms": charge.high}
-    given |= {"first_call_ms": worst["first_call_ms"].median, "calls_a_step": worst["calls"], "n": charge.n}
-    default = lines.get("default")
-    given["default_charge_ms"] = default["charge_ms"].median if default else None
-    said = {"path": SAID[name], "charge": number(charge.median, "ms"), "first": number(given["first_call_ms"], "ms")}
-    if not default or not _charges(default):
-        return [finding("FIRST_VISIT_CHARGED", numbers=given, variant="not_default", **said)]
-    if name != "cudnn" or "default_without_cudnn" not in lines:
-        return [finding("FIRST_VISIT_CHARGED", numbers=given, variant="no_switch", **said)]
-    return [_switch_costs(rows, lines, given, said)]
-
-
-def _charges(line: dict[str, Any]) -> bool | None:
-    """Tell whether first visits cost more than second ones; None where the samples leave it open."""
-    ratio, charge = line["charge_ratio"], line["charge_ms"]
-    if not ratio.enough:
-        return None
-    if charge.low > CHARGE_MS and ratio.low > FIRST_VISIT_TIMES:
-        return True
-    return False if ratio.high <= FIRST_VISIT_TIMES or charge.high <= CHARGE_MS else None
-
-
-def _switch_costs(rows: list[Row], lines: dict[str, Any], given: dict[str, Any], said: dict[str, Any]) -> Finding:
-    """Compare the default without cuDNN with the default: first visits, and steady in decode and prefill."""
-    given["charge_with_switch_ms"] = lines["default_without_cudnn"]["charge_ms"].median
-    for phase in ("decode", "prefill"):
-        gaps = []
-        for row in [one for one in usual(own(rows), phase) if one["backend"] == "default"]:
-            other = works([one for one in usual(own(rows), phase) if _shape(one) == _shape(row)]).get(
-                "default_without_cudnn"
-            )
-            mine, without = median(call_samples(row)), median(call_samples(other or {}))
-            if mine and without:
-                gaps.append((row["length"], (without - mine) * row["layers"], 100 * (without / mine - 1)))
-        for end, one in (("short", gaps[:1]), ("long", gaps[-1:])):
-            given |= {f"{end}_{phase}_switch_ms": one[0][1], f"{end}_{phase}_switch_pct": one[0][2]} if one else {}
-    given |= {key: None for key in SWITCH_NUMBERS if key not in given}
-    given |= {f"{key}_reason": "not measured" for key in SWITCH_NUMBERS if given[key] is None}
-    return finding("FIRST_VISIT_CHARGED", numbers=given, **said)
-
-
-SWITCH_NUMBERS = tuple(f"{end}_{phase}_switch_{unit}" for end in ("short", "long") for phase in ("decode", "prefill")
-                       for unit in ("ms", "pct"))  # fmt: skip
 
 
 # ---- the switch, the mask, K and V

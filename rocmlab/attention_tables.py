@@ -16,6 +16,14 @@ from rocmlab.timing import Interval
 Row = dict[str, Any]
 FORCED = ("math", "flash", "efficient", "cudnn", "overrideable")
 FUSED = FORCED[1:]
+# What findings call them.
+SAID = {
+    "flash": "flash",
+    "efficient": "memory-efficient",
+    "cudnn": "cuDNN",
+    "overrideable": "overrideable",
+    "math": "math",
+}
 # The operator that each path ends in, as torch's dispatcher names it.
 OPERATORS = {
     "_scaled_dot_product_cudnn_attention": "cudnn",

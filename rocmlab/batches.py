@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmlab import decode, isolate, lengths, models, sensors, timing
+from rocmlab import decode, isolate, lengths, model_bytes, models, sensors, timing
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-batch-sweep-1"
@@ -43,7 +43,7 @@ def study(
     ended: list[dict[str, Any]] = []
     left, deadline = list(plan), time.monotonic() + limit_s
     while left and deadline - time.monotonic() > 1:
-        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": len(ended)}
+        given = run.where() | {"process": len(ended)}
         given |= {"model": model, "arm": arm, "plan": left, "steps": steps, "passes": passes, "facts": facts}
         outcome = isolate.call("rocmlab.batches:measure", given, limit_s=deadline - time.monotonic())
         ended.append(isolate.record(run, "batches_ended", f"batches, process {len(ended)}", outcome))
@@ -189,7 +189,7 @@ def _too_large(loaded: models.Loaded, item: dict[str, Any], steps: int) -> dict[
     refuse, it would kill programs."""
     free = timing.load()["memory_free_bytes"]
     positions = item["batch"] * (item["context"] + steps)
-    need = COPIES * models.kv_bytes_a_position(loaded.model) * positions
+    need = COPIES * model_bytes.kv_bytes_a_position(loaded.model) * positions
     need += 4 * item["batch"] * loaded.model.config.vocab_size + 40 * positions * loaded.model.config.hidden_size
     if need <= CPU_FREE_SHARE * free:
         return None

@@ -39,7 +39,7 @@ def study(
     known = rows(run.path, "ceiling")
     if reuse and bandwidth(known) and known[-1].get("device") == subject["device"]:
         return []
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "device": subject["device"]}
+    given = run.where() | {"device": subject["device"]}
     given |= {"limit_s": limit_s / 2, "table": table}
     outcome = isolate.call("rocmlab.ceiling:measure", given, limit_s=limit_s)
     return [isolate.record(run, "ceiling_ended", f"clock and bandwidth ({table})", outcome)]

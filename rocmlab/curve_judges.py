@@ -10,7 +10,7 @@ from typing import Any
 
 from rocmlab import curves, sensor_judges, timing
 from rocmlab.findings import Finding, finding, worst_first
-from rocmlab.roof import Roof
+from rocmlab.roof import MOST_PCT, Roof
 from rocmlab.steadiness import FIRST_VISIT_TIMES, judge_processes
 from rocmlab.timing import Interval
 from rocmlab.words import number
@@ -59,8 +59,9 @@ def judge_phases(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
     given["long_length"] = long["length_tokens"]
     if short["mbu_pct"] is None:
         given["mbu_pct_reason"] = roof.reason.get("en")
-    if short["mbu_pct"] is not None and short["mbu_pct"] > 105:
-        numbers = {"decode_step_ms": given["tpot_ms"], "gb_s": short["gb_s"], "roof_pct": short["mbu_pct"]}
+    most = max(known, key=lambda line: line["mbu_pct"] or 0.0)  # at any length: a longer one moves more bytes
+    if (most["mbu_pct"] or 0.0) > MOST_PCT.get(roof.kind, 100.0):
+        numbers = {"decode_step_ms": most["tpot_ms"].median, "gb_s": most["gb_s"], "roof_pct": most["mbu_pct"]}
         return [finding("IMPOSSIBLE_RATE", numbers=numbers, variant="bandwidth", roof=roof.gb_s, kind=roof.name)]
     variant = None if short["mbu_pct"] is not None else "no_roof"
     said = {"prefill": number(given["prefill_ms"], "ms"), "long_prefill": number(given["long_prefill_ms"], "ms")}
@@ -111,6 +112,8 @@ def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
     )
     if fit.residual_pct > CURVED_PCT:
         return [finding("CONTEXT_NOT_A_LINE", numbers=given, **words)]
+    if not fit.enough:
+        return [finding("CONTEXT_UNDECIDED", numbers=given, variant="few", rise=rise_pct, most=most_pct, **words)]
     if most_pct < NO_EFFECT_PCT:
         return [finding("CONTEXT_NO_EFFECT", numbers=given, rise=rise_pct, **words)]
     if fit.b_low_us <= 0 or rise_pct < NO_EFFECT_PCT:

@@ -80,7 +80,9 @@ def by_length(rows: list[dict[str, Any]], ceiling_gb_s: float | None, reason: An
         moved = bytes_a_token(head, float(group["context"].iloc[0])) if len(group) else None
         line["gb_s"] = moved / line["tpot_ms"].median / 1e6 if moved and line["tpot_ms"] else None
         line["mbu_pct"] = 100 * line["gb_s"] / ceiling_gb_s if line["gb_s"] and ceiling_gb_s else None
-        line |= {f"{name}_reason": words.both("no_room") for name, value in list(line.items()) if value is None}
+        full = any(r.get("error") for r in rows if r.get("kind") == "hand" and r.get("length") == length)
+        why = words.both("no_room" if full else "lengths_not_reached")
+        line |= {f"{name}_reason": why for name, value in list(line.items()) if value is None}
         if line["gb_s"] and not ceiling_gb_s:
             line["mbu_pct_reason"] = reason or words.both("roof_unknown")
         lines.append(line)
@@ -143,7 +145,10 @@ def by_way(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Line:
-    """TPOT = a + b x context: a_ms at context 0, b_us a position with its 95% interval, largest residual in percent."""
+    """TPOT = a + b x context: a_ms at context 0, b_us a position with its 95% interval, largest residual in percent.
+
+    `enough` is False where a length has fewer than six texts: drawn again they show less scatter than there is.
+    """
 
     a_ms: float
     b_us: float
@@ -151,6 +156,7 @@ class Line:
     b_high_us: float
     residual_pct: float
     n: int
+    enough: bool = True
 
 
 def line(frame: pd.DataFrame) -> Line | None:
@@ -172,7 +178,8 @@ def line(frame: pd.DataFrame) -> Line | None:
     cut = round(0.025 * timing.BOOTSTRAP_ROUNDS)
     off = [abs(statistics.median(g) / (a + b * x) - 1) for x, g in zip(contexts, groups, strict=True) if a + b * x > 0]
     worst = 100 * max(off) if off else float("inf")
-    return Line(a, 1000 * b, 1000 * slopes[cut], 1000 * slopes[-cut - 1], worst, len(frame))
+    return Line(a, 1000 * b, 1000 * slopes[cut], 1000 * slopes[-cut - 1], worst, len(frame),
+                enough=min(len(g) for g in groups) >= timing.MIN_REPEATS)  # fmt: skip
 
 
 def _fit(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:

@@ -181,9 +181,11 @@ def row_tokens(columns: list[list[int]], end: int | None) -> list[int]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an exception says that memory is short: torch's own type, or the words of HIP, CUDA or the CPU."""
-    said = str(error).lower()
-    return any(words in said for words in ("out of memory", "not enough memory", "can't allocate memory"))
+    """Tell whether an exception says that memory is short: in the words of HIP, CUDA, the CPU, or of a library that
+    found no room for its workspace (CUBLAS_STATUS_ALLOC_FAILED, miopenStatusAllocFailed)."""
+    said = str(error).lower().replace("_", "")
+    every = ("out of memory", "not enough memory", "can't allocate memory", "allocfailed")
+    return any(words in said for words in every)
 
 
 def memory_state(device: str, error: BaseException) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import findings, plots, tables
+from rocmlab import figures, findings, tables
 from rocmlab.findings import Finding
 from rocmlab.words import LANGUAGES, pick, word
 
@@ -44,8 +44,8 @@ def show_figure(figure: Any, alt: str | dict[str, str]) -> None:
     """Display a figure as PNG with its alt text, in both languages where given."""
     from IPython.display import display
 
-    with plots.style():
-        drawn = plots.png(figure)
+    with figures.style():
+        drawn = figures.png(figure)
     said = pick(alt, "en")
     bundle = {"image/png": base64.b64encode(drawn).decode("ascii"), "text/plain": said}
     size = [round(inches * 100) for inches in figure.get_size_inches()]

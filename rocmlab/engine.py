@@ -28,7 +28,7 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from papermill.execute import execute_notebook
 
-from rocmlab import ending, executed, isolate
+from rocmlab import bytecode, ending, executed, isolate
 from rocmlab.ending import Result
 from rocmlab.parameters import INJECTED_TAG
 from rocmlab.readers import notebooks
@@ -161,7 +161,8 @@ def kernel_environment() -> dict[str, str]:
     package = str(Path(__file__).resolve().parent.parent)
     before = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([package, before] if before else [package])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1", "PYTHONUTF8": "1"}
+    own = {"PYTHONPATH": path, "PYTHONFAULTHANDLER": "1", "PYTHONUTF8": "1"}
+    return {**os.environ, **own, **bytecode.variables()}
 
 
 # ---- running

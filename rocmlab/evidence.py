@@ -29,7 +29,9 @@ SOUND = ("PASS", "PASS_WITH_WARNING", "CPU_RESULT")
 RETRIED = (*ENDED, "ERROR", "NAN", "WRONG_VALUE")
 BROKEN = (*ENDED, "OUT_OF_MEMORY", "ERROR", "NAN", "WRONG_VALUE")
 
-OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|not enough memory|can't allocate memory|MemoryError", re.I)
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemoryError|not enough memory|can't allocate memory|MemoryError|Alloc_?Failed", re.I
+)
 # Words by which torch says that a combination does not exist, not that it failed.
 UNSUPPORTED = re.compile(
     r"not implemented for|NotImplementedError|No available kernel|is not supported|not supported (?:on|for|by)"

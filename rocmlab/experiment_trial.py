@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rocmlab import arms, decode, lean, models, patches, timing
+from rocmlab import arms, decode, lean, models, patches, random_weights, timing
 from rocmlab.arms import Arm, Subject
 
 BLOCKS = 6  # of each arm, in turns: the fewest that give an interval
@@ -74,7 +74,7 @@ def _twin_facts(loaded: models.Loaded, times: int) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    values = dict(models.PRESETS[patches.wider(loaded, times).partition(":")[2]])
+    values = dict(random_weights.PRESETS[patches.wider(loaded, times).partition(":")[2]])
     values.pop("rope_theta", None)
     with torch.device("meta"):
         twin = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values), dtype=loaded.model.dtype)

@@ -1,8 +1,7 @@
 """How fast is text written, token by token, on the CPU and on the device under study?
 
-`measure(...)` and `check_text(...)` run in child processes (see isolate.call) and append their rows to the run's
-records as they go, so that a crash loses nothing. Arms are interleaved inside one process; times are stamps of tokens
-that have reached the host.
+`measure(...)` runs in a child process (see isolate.call) and appends its rows to the run's records as it goes, so that
+a crash loses nothing. Arms are interleaved inside one process; times are stamps of tokens that have reached the host.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rocmlab import isolate, models, sensors, timing
+from rocmlab import isolate, model_bytes, models, sensors, timing
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-generation-1"
-TEXT_SCHEMA = "rocmlab-greedy-check-1"
 STOP_RULE = "end token off, min = max new tokens, greedy"
 COLD_TOKENS = 8
 CLOCK = "perf_counter"
@@ -46,27 +45,15 @@ def study(
     """
     rows = []
     for process in range(processes):
-        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": process}
+        given = run.where() | {"process": process}
         given |= {"model": model, "arms": main, "side_arms": side if process == 0 else [], **plan}
         outcome = isolate.call("rocmlab.generate:measure", given, limit_s=limit_s)
-        rows.append(_ended(run, f"generation {process}", outcome))
+        rows.append(ended(run, f"generation {process}", outcome))
     return rows
 
 
-def study_text(
-    run: Run, model: str | None, arm: dict[str, str], prompts: list[str], new_tokens: int, *, limit_s: float
-) -> list[dict[str, Any]]:
-    """Run `check_text` in a process of its own; [] when there is no model with real weights to write text with."""
-    if model is None:
-        return []
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model, "arm": arm}
-    outcome = isolate.call(
-        "rocmlab.generate:check_text", given | {"prompts": prompts, "new_tokens": new_tokens}, limit_s=limit_s
-    )
-    return [_ended(run, "text", outcome)]
-
-
-def _ended(run: Run, what: str, outcome: isolate.Outcome) -> dict[str, Any]:
+def ended(run: Run, what: str, outcome: isolate.Outcome) -> dict[str, Any]:
+    """Record how a child process ended, as a row of the table `processes`, and return that row."""
     row = {"what": what, "status": outcome.status, "words": outcome.words, "seconds": round(outcome.seconds, 1)}
     if "out of memory" in f"{outcome.error} {outcome.stderr}".lower():
         row["status"] = "OUT_OF_MEMORY"
@@ -97,7 +84,7 @@ def measure(
     run, before = Run(Path(run_dir), notebook, attempt), timing.load(arms[-1]["device"])
     header = {"process": process, "stop_rule": STOP_RULE, "clock": CLOCK, "evidence_grade": "D", "load": before}
     loaded = {arm["arm"]: models.load(model, arm["device"], arm["dtype"]) for arm in arms}
-    ids = {name: models.prompt_ids(next(iter(loaded.values())), models.PROMPTS[name]) for name in prompts}
+    ids = {name: prompt_ids(next(iter(loaded.values())), PROMPTS[name]) for name in prompts}
     for arm in arms:
         _visit(run, header, arm, loaded[arm["arm"]], ids, new_tokens)
     # Neither the order of the arms nor the place in time may go with a prompt: both turn with the process.
@@ -204,8 +191,8 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
         "synchronized": True,
         "attention": getattr(loaded.model.config, "_attn_implementation", None),
         "threads": torch.get_num_threads(),
-        "weight_bytes": models.weight_bytes(loaded.model),
-        "kv_bytes_a_position": models.kv_bytes_a_position(loaded.model),
+        "weight_bytes": model_bytes.weight_bytes(loaded.model),
+        "kv_bytes_a_position": model_bytes.kv_bytes_a_position(loaded.model),
         "others_cpu_pct": others.pct,
         "cores": cores,
         "peak_device_bytes": torch.cuda.max_memory_allocated(device) if device != "cpu" else None,
@@ -243,66 +230,3 @@ def _stamps(device: str) -> Any:
             return self.going_on
 
     return Stamps()
-
-
-def check_text(
-    run_dir: str, notebook: str, attempt: str, model: str, arm: dict[str, str], prompts: list[str], new_tokens: int
-) -> None:
-    """Write the same greedy texts on the CPU in float32 and on the subject, and judge each token by the CPU's logits.
-
-    One forward pass of the CPU over the subject's tokens gives, for each of them, how far it lies below the CPU's best
-    choice. A rounding difference shows as a small gap, a wrong kernel as a large one. On a CPU subject the same pass
-    compares decoding with a cache against one pass without.
-    """
-    run = Run(Path(run_dir), notebook, attempt)
-    reference = models.load(model, "cpu", "float32")
-    own = reference if arm["device"] == "cpu" and arm["dtype"] == "float32" else None
-    subject = own or models.load(model, arm["device"], arm["dtype"])
-    for prompt in prompts:
-        ids = models.prompt_ids(reference, models.PROMPTS[prompt])
-        expected = generation(reference, "cpu", ids, new_tokens)["token_ids"]
-        written = expected if own else generation(subject, arm["device"], ids, new_tokens)["token_ids"]
-        row = {
-            "schema": TEXT_SCHEMA,
-            "model": reference.name,
-            "model_hash": reference.model_hash,
-            "prompt_id": prompt,
-            "prompt_tokens": len(ids),
-            "new_tokens": new_tokens,
-            "do_sample": False,
-            "cpu_float32": {"token_ids": expected, "text": text_of(reference, expected)},
-            "subject": {"token_ids": written, "text": text_of(reference, written)},
-            **arm,
-            **_gaps(reference, subject, arm["device"], ids, written),
-        }
-        run.append("text", row)
-
-
-def text_of(loaded: models.Loaded, tokens: list[int]) -> str:
-    """Return the text up to the first end token: the end token is off while measuring, what follows it is no answer."""
-    end = loaded.tokenizer.eos_token_id
-    return loaded.tokenizer.decode(tokens[: tokens.index(end)] if end in tokens else tokens)
-
-
-def _gaps(
-    reference: models.Loaded, subject: models.Loaded, device: str, ids: list[int], written: list[int]
-) -> dict[str, Any]:
-    """Return gaps (in logits, one a written token) below the CPU's best token, and the largest logits error."""
-    import torch
-
-    whole = torch.tensor([ids + written])
-    steps = slice(len(ids) - 1, len(ids) + len(written) - 1)
-    with torch.inference_mode():
-        cpu = reference.model(whole).logits[0, steps].float()
-        seen = cpu if subject is reference else subject.model(whole.to(device)).logits[0, steps].float().cpu()
-    chosen = torch.tensor(written)
-    gaps = cpu.max(dim=-1).values - cpu.gather(1, chosen[:, None])[:, 0]
-    broken = (~torch.isfinite(seen).all(dim=-1)).nonzero()
-    error = (seen - cpu).abs().max().item()
-    return {
-        "gaps_logits": [round(gap, 5) for gap in gaps.tolist()],
-        "max_logit_error": error,
-        "max_abs_logit": cpu.abs().max().item(),
-        "logits_finite": len(broken) == 0,
-        "first_nonfinite_step": int(broken[0]) if len(broken) else None,
-    }

@@ -21,6 +21,8 @@ from typing import Any
 
 import psutil
 
+from rocmlab import bytecode
+
 KEPT_CHARACTERS = 20_000  # of each output stream; enough for a stack, small enough for a record
 
 # Windows ends a process with an NTSTATUS; the names are those of Microsoft's ntstatus.h.
@@ -108,7 +110,7 @@ def end_tree(process: psutil.Process | int) -> None:
 
 def child_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     """Return the environment of a child: UTF-8, a stack on a crash, and not the notebook's drawing back end."""
-    env = {**os.environ, "PYTHONUTF8": "1", "PYTHONFAULTHANDLER": "1", **(extra or {})}
+    env = {**os.environ, "PYTHONUTF8": "1", "PYTHONFAULTHANDLER": "1", **bytecode.variables(), **(extra or {})}
     env.pop("MPLBACKEND", None)
     return env
 

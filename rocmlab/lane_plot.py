@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from rocmlab import plots
+from rocmlab import figures
 
 # Four colours of the host, two of the device; fixed meanings, none told apart by red against green.
 COLOURS = {
@@ -37,16 +37,16 @@ LANES = ("host", "launches", "device")
 KINDS = {"host": ("operator", "launch", "wait", "other"), "launches": ("launch",), "device": ("kernel", "copy")}
 
 
-@plots.styled
+@figures.styled
 def draw(lanes: dict[str, Any]) -> Any:
     """Draw one step; a step without launches and device events has the host lane alone."""
     shown = [lane for lane in LANES if lanes[lane]]
-    figure, _ = plots.canvas(1.5 + 0.75 * len(shown))
+    figure, _ = figures.canvas(1.5 + 0.75 * len(shown))
     figure.clear()
     above, below = figure.subplots(2, 1)
     begin, end = lanes["part"]
     _whole(above, lanes, shown)
-    above.axvspan(begin / 1000, end / 1000, facecolor="none", edgecolor=plots.INK, linewidth=0.8)
+    above.axvspan(begin / 1000, end / 1000, facecolor="none", edgecolor=figures.INK, linewidth=0.8)
     _exact(below, {**lanes, "host": lanes["host_part"]}, shown, begin, end)
     present = {item[2] for lane in ("host_part", "launches", "device") for item in lanes[lane]}
     present |= {
@@ -94,7 +94,7 @@ def _exact(ax: Axes, lanes: dict[str, Any], shown: list[str], begin: float, end:
 
 def _axis(ax: Axes, shown: list[str], begin: float, end: float, label: str) -> None:
     ax.set_yticks([row + 0.5 for row in range(len(shown))], list(reversed(shown)))
-    ax.tick_params(axis="y", length=0, labelcolor=plots.INK)
+    ax.tick_params(axis="y", length=0, labelcolor=figures.INK)
     ax.set_ylim(0, len(shown))
     ax.set_xlim(begin, end)
     ax.xaxis.set_major_locator(MaxNLocator(6))

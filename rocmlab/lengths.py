@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rocmlab import clock, decode, generate, isolate, models, sensors, timing
+from rocmlab import clock, decode, generate, isolate, model_bytes, models, sensors, timing
 from rocmlab.results import Run
 
 COLD_LENGTH, COLD_TOKENS = 5, 3  # of the very first call: no length that is measured later
@@ -27,7 +27,7 @@ def study(
     rows = []
     for process in range(1 + more_processes):
         chosen = sorted(lengths) if process == 0 else [min(lengths)]
-        given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "process": process}
+        given = run.where() | {"process": process}
         given |= {"model": model, "arm": arm, "lengths": chosen, **plan}
         outcome = isolate.call("rocmlab.lengths:measure", given, limit_s=limit_s)
         rows.append(isolate.record(run, "lengths_ended", f"lengths, process {process}", outcome))
@@ -43,8 +43,8 @@ def header(loaded: models.Loaded, arm: dict[str, str], process: int) -> dict[str
         "model": loaded.name,
         "model_spec": loaded.spec,
         "model_hash": loaded.model_hash,
-        "weight_bytes": models.weight_bytes(loaded.model),
-        "kv_bytes_a_position": models.kv_bytes_a_position(loaded.model),
+        "weight_bytes": model_bytes.weight_bytes(loaded.model),
+        "kv_bytes_a_position": model_bytes.kv_bytes_a_position(loaded.model),
         "attention": getattr(loaded.model.config, "_attn_implementation", None),
         "threads": torch.get_num_threads(),
         "process": process,

@@ -50,7 +50,7 @@ def study_loader(
     run: Run, keeper: Worker, device: str, *, workers: list[int], batch: int, image: int, batches: int, limit_s: float
 ) -> list[dict[str, Any]]:
     """Measure the loader in a worker that has touched no device yet, since its processes are copies of it."""
-    given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    given: dict[str, Any] = run.where()
     given |= {"device": device, "workers": workers, "batch": batch, "image": image, "batches": batches}
     outcome = keeper.call("rocmlab.loading:measure_loader", given, limit_s=limit_s)
     return [isolate.record(run, "loading_ended", "DataLoader", outcome)]
@@ -62,7 +62,7 @@ def study_copies(
     """Measure copies to the device in the worker; [] on the CPU, where there is nothing to copy to."""
     if device == "cpu":
         return []
-    given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    given: dict[str, Any] = run.where()
     given |= {"device": device, "batch_bytes": batch * 3 * image * image * 4}
     outcome = keeper.call("rocmlab.loading:measure_copies", given, limit_s=limit_s)
     return [isolate.record(run, "loading_ended", "copies to the card", outcome)]

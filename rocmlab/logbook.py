@@ -10,8 +10,6 @@ and only the order of lines in one stream shows which; one child instead of thre
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -120,22 +118,11 @@ def study(run: Run, device: str, work: dict[str, Any], *, limit_s: float) -> lis
     """Run the clean child and one child a kind of log; record how each ended and what it logged."""
     kinds = {CLEAN: dict[str, str](), **KINDS[backend(device)]}
     found = []
-    with tempfile.TemporaryDirectory(prefix="rocmlab-bytecode-", ignore_cleanup_errors=True) as folder:
-        for kind, variables in kinds.items():
-            one = listen(run, kind, {**variables, **bytecode(folder)}, {**work, "device": device}, limit_s=limit_s)
-            found.append(one)
-            record(run, one, variables, found[0])
+    for kind, variables in kinds.items():
+        one = listen(run, kind, variables, {**work, "device": device}, limit_s=limit_s)
+        found.append(one)
+        record(run, one, variables, found[0])
     return found
-
-
-def bytecode(folder: str) -> dict[str, str]:
-    """Return variables by which children share compiled modules in a folder, where Python is told to write none and
-    torch has none: every child would compile thousands of modules again, which takes longer than the work. {} else."""
-    import torch
-
-    if not sys.dont_write_bytecode or Path(importlib.util.cache_from_source(torch.__file__)).exists():
-        return {}
-    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder}
 
 
 def record(run: Run, one: Listened, variables: dict[str, str], clean: Listened) -> None:

@@ -85,6 +85,8 @@ def first_line(row: Row) -> str:
 def _numeric(one: Row) -> str:
     if one.get("shape_expected"):
         return f"shape {one['shape']}, expected {one['shape_expected']}"
+    if one.get("inputs_changed"):
+        return f"it wrote to its own input, {one['inputs_changed']} elements" + _where(one)
     parts = [f"{one['not_finite']} NaN/Inf"] if one.get("not_finite") else []
     if one.get("outside"):
         times = one.get("over_tolerance")
@@ -130,7 +132,8 @@ def _retries(rows: list[Row]) -> list[Finding]:
     groups: dict[tuple[str, bool], list[Row]] = {}
     for row in rows:
         retry = row.get("retry") or {}
-        if retry.get("switch"):
+        # Refused or without room, the second try says nothing about the first.
+        if retry.get("switch") and retry.get("verdict") in (*evidence.SOUND, *evidence.RETRIED):
             groups.setdefault((retry["switch"], retry.get("verdict") in evidence.SOUND), []).append(row)
     return [
         finding("LIBRARY_AT_FAULT" if right else "NOT_THE_LIBRARY", switch=switch, names=names(chosen))

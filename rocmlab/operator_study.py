@@ -69,8 +69,10 @@ def study(run: Run, device: str, plan: Plan, keeper: worker.Worker | None = None
     keeper = keeper or worker.Worker(first=("rocmlab.operator_trial:begin", {"device": device}))
     header = {"schema": SCHEMA, "set": SET, "device_asked": device, "plan_only": bool(plan.only or plan.pairs)}
     began, count, dead = time.monotonic(), 0, 0
+    last: dict[str, Any] = {}
     with keeper:
         for check, dtype, reason in chosen(plan, device):
+            _late(run, keeper, last)
             name = {"op": check.name, "family": check.family, "dtype": dtype}
             if dead >= PATIENCE:
                 reason = "worker_will_not_start"
@@ -78,9 +80,19 @@ def study(run: Run, device: str, plan: Plan, keeper: worker.Worker | None = None
                 reason = "budget_spent"
             row = {"status": "NOT_TRIED", "not_tried": reason} if reason else one(keeper, check, dtype, device, plan)
             dead = dead + 1 if row.get("no_worker") else 0
-            run.append(TABLE, {**header, **name, **static(check, dtype), **row, "worker": keeper.started})
+            last = {**header, **name, **static(check, dtype), **row, "worker": keeper.started}
+            run.append(TABLE, last)
             count += 1
+        _late(run, keeper, last)
     return count
+
+
+def _late(run: Run, keeper: worker.Worker, last: dict[str, Any]) -> None:
+    """Write the last row once more, with a warning, where its worker ended after it had answered."""
+    ended = keeper.gone()
+    if ended and last:
+        warning = f"its worker ended after it had answered: {ended}"
+        run.append(TABLE, last | {"warnings": [*(last.get("warnings") or []), warning]})
 
 
 def static(check: Check, dtype: str) -> dict[str, Any]:
@@ -103,6 +115,9 @@ def one(keeper: worker.Worker, check: Check, dtype: str, device: str, plan: Plan
     elif check.library and verdict in evidence.RETRIED:
         retry = _try(keeper, check, dtype, device, plan, off=True)
         row["retry"] = {"verdict": evidence.verdict({**retry, "device_asked": device}), "switch": retry.get("switch")}
+        if row["retry"]["verdict"] in evidence.ENDED:  # it took the word for what had been switched with it
+            given = {"library": check.library, "device": device}
+            row["retry"]["switch"] = keeper.call("rocmlab.switches:said", given, limit_s=plan.limit_s).result
         row["retry"]["error"] = (retry.get("error") or retry.get("words") or "").splitlines()[:1]
     if evidence.poisoned(row) or evidence.leaks(row):
         keeper.retire()

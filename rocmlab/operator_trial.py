@@ -96,7 +96,7 @@ def _precision(check: Check, dtype: str, device: str) -> str:
 def _value(check: Check, given: str, makers: tuple[Maker, ...], dtype: str, device: str, row: dict) -> dict[str, Any]:
     """Run on one set of inputs and compare; the very first call is timed."""
     cpu = inputs.make(check, given, makers, dtype)
-    tensors = [x.to(device) for x in cpu]
+    tensors = [x.to(device, copy=True) for x in cpu]  # on a CPU too: the reference needs inputs that nobody wrote to
     timing.synchronise(device)
     began = time.perf_counter()
     made = inputs.flat(inputs.call(check, tensors, dtype))
@@ -104,7 +104,7 @@ def _value(check: Check, given: str, makers: tuple[Maker, ...], dtype: str, devi
     first_ms = 1000 * (time.perf_counter() - began)
     if given == "random":
         row["first_ms"] = first_ms
-        row["device"] = str(made[0].device) if made else None
+        row["device"] = _device(made, device)
         row["result_dtype"] = str(made[0].dtype).removeprefix("torch.") if made else None
     found = {"inputs": given, "shapes": [list(x.shape) for x in cpu], "first_ms": first_ms}
     large = given.startswith("large") and check.by_row
@@ -112,7 +112,21 @@ def _value(check: Check, given: str, makers: tuple[Maker, ...], dtype: str, devi
     found |= _sampled(check, cpu, made, dtype, row) if wanted is None else _compared(check, made, wanted, row)
     if check.by_row and (found["not_finite"] or found["outside"]):
         found["pieces"] = _pieces(check, cpu, dtype, device, row)
-    return found
+    changed = _changed(cpu, tensors) if given == "random" else 0
+    return {**found, "outside": found["outside"] + changed, "inputs_changed": changed}
+
+
+def _device(made: list[Any], device: str) -> str | None:
+    """Return the device of the results: of the first that lies elsewhere than asked, if one does."""
+    import torch
+
+    elsewhere = [one for one in made if one.device.type != torch.device(device).type]
+    return str([*elsewhere, *made][0].device) if made else None
+
+
+def _changed(before: list[Any], after: list[Any]) -> int:
+    """Return how many elements of its own inputs an operator has written to: no check of a catalogue may."""
+    return sum(int((x != y.to("cpu")).sum()) for x, y in zip(before, after, strict=True))
 
 
 def _compared(check: Check, made: list[Any], wanted: list[Any], row: dict) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import nbformat
 from jinja2 import PackageLoader
 from nbconvert.exporters import HTMLExporter, MarkdownExporter
 
-from rocmlab import METHOD_VERSION, __version__, outline, report, results, words
+from rocmlab import METHOD_VERSION, __version__, outline, results, templates, words
 from rocmlab.outline import Facts
 from rocmlab.words import LANGUAGES, pick, word
 
@@ -47,10 +47,10 @@ def build(facts: Facts, main: str) -> None:
             node, error = nbformat.v4.new_notebook(), f"{type(problem).__name__}"  # type: ignore[no-untyped-call]
         node = redacted(node)
         for lang in LANGUAGES:
-            target = facts.run / "pages" / report.name(notebook, "html", lang, main)
+            target = facts.run / "pages" / templates.file_name(notebook, "html", lang, main)
             target.parent.mkdir(exist_ok=True)
             results.write_text(target, page(facts, notebook, node, lang, main, error))
-            blog = facts.run / report.name(notebook, "md", lang, main)
+            blog = facts.run / templates.file_name(notebook, "md", lang, main)
             results.write_text(blog, markdown(facts, notebook, node, lang, error))
 
 
@@ -166,7 +166,7 @@ def _exporter(blog: bool) -> Any:
         return MarkdownExporter(template_name="markdown", template_file="notebook.md.j2", extra_loaders=[loader])  # type: ignore[no-untyped-call]
     made = HTMLExporter(template_name="basic", template_file="notebook.html.j2", extra_loaders=[loader])  # type: ignore[no-untyped-call]
     made.exclude_anchor_links = True
-    made.register_filter("inline", report.inline)
+    made.register_filter("inline", templates.inline)
     return made
 
 
@@ -179,7 +179,7 @@ def page(facts: Facts, notebook: str, node: Any, lang: str, main: str, error: st
         **_told(facts, notebook, made, lang, error),
         "title": "" if titled else f"{notebook} {word(f'question_{notebook}', lang)}",
         "ran": ran,
-        "css": report.css(),
+        "css": templates.css(),
         "lang": lang,
         "fold_lines": FOLD_LINES,
         **_links(facts, notebook, lang, main),
@@ -240,9 +240,9 @@ def _links(facts: Facts, notebook: str, lang: str, main: str) -> dict[str, Any]:
         "following": every[here + 1] if here + 1 < len(every) else "",
     }
     return {
-        "index": f"../{report.name('index', 'html', lang, main)}",
+        "index": f"../{templates.file_name('index', 'html', lang, main)}",
         "ipynb": f"../notebooks/{facts.notebooks[notebook].name}",
         "other": other,
-        "other_file": report.name(notebook, "html", other, main),
-        "beside": [(key, n, report.name(n, "html", lang, main)) for key, n in beside.items() if n],
+        "other_file": templates.file_name(notebook, "html", other, main),
+        "beside": [(key, n, templates.file_name(n, "html", lang, main)) for key, n in beside.items() if n],
     }

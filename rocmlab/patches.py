@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocmlab import clock, models, timing
+from rocmlab import clock, model_bytes, models, random_weights, timing
 
 PUBLIC = {"qwen3-0.6b": {2: "qwen3-1.7b", 4: "qwen3-4b"}}  # the next sizes of the same family
 
@@ -197,7 +197,7 @@ def wider(loaded: models.Loaded, times: int) -> str:
     public = PUBLIC.get(own, {}).get(times)
     if public:
         return f"random:{public}"
-    models.PRESETS[f"{own}-x{times}"] = wide(loaded.model.config, times)
+    random_weights.PRESETS[f"{own}-x{times}"] = wide(loaded.model.config, times)
     return f"random:{own}-x{times}"
 
 
@@ -224,7 +224,7 @@ def shape_facts(model: Any) -> dict[str, Any]:
     layer_bytes = sum(one.numel() * one.element_size() for one in model.model.layers[0].parameters())
     return {
         "layers": config.num_hidden_layers,
-        "weight_bytes": models.weight_bytes(model),
+        "weight_bytes": model_bytes.weight_bytes(model),
         "layer_bytes": layer_bytes,
-        "kv_bytes_a_position": models.kv_bytes_a_position(model),
+        "kv_bytes_a_position": model_bytes.kv_bytes_a_position(model),
     }

@@ -1,113 +1,24 @@
 """Charts in one style: drawn from a DataFrame into an axis, nothing computed but positions.
 
-`fig, ax = plots.canvas()`, then one of `paired_bars`, `strip`, `series`, then `plots.footer(fig, text)`. Labels are
+`fig, ax = figures.canvas()`, then one of `paired_bars`, `strip`, `series`, then `figures.footer(fig, text)`. Labels are
 always English, because the font that ships with matplotlib has no Chinese; words in two languages stand around them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import io
-import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 from typing import Any, TypeGuard
 
-import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea, VPacker
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from rocmlab import words
-
-INK, MUTED, RULE = "#1F2328", "#57606A", "#D0D7DE"
-WIDE_IN, NARROW_IN = 7.2, 3.8  # a narrow figure fills the 358 px that a phone leaves, with its letters at full size
-FOOTER_PT = 7.5
-COLOURS = 64  # of a PNG
-
-
-@dataclass(frozen=True)
-class Role:
-    """A fixed meaning: fill, a darker shade for text (4.5:1 on white), marker, line."""
-
-    colour: str
-    text: str
-    marker: str
-    line: str = "-"
-
-
-# Okabe and Ito's palette; no two roles are told apart by red against green, and markers differ as well.
-ROLES = {
-    "GPU": Role("#D55E00", "#A84A00", "o"),
-    "CPU": Role("#0072B2", "#005A8C", "s"),
-    "ceiling": Role("#6B7280", "#4B5563", "", "--"),
-}
-OTHERS = (Role("#E69F00", "#8A5F00", "^"), Role("#56B4E9", "#1F6F9F", "D"), Role("#6B7280", "#4B5563", "v"))
+from rocmlab.figures import INK, MUTED, ROLES, Role, is_narrow, roles, styled
 
 Rows = dict[tuple[Any, Any], dict[Any, Any]]
-
-_narrow: ContextVar[bool] = ContextVar("narrow", default=False)
-
-
-def style() -> Any:
-    """Return the context in which everything is drawn and saved."""
-    with resources.as_file(resources.files("rocmlab").joinpath("rocmlab.mplstyle")) as path:
-        rules = matplotlib.rc_params_from_file(str(path), use_default_template=False)
-    return matplotlib.rc_context(dict(rules))
-
-
-def styled(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function inside `style()`."""
-
-    @functools.wraps(draw)
-    def inside(*args: Any, **keywords: Any) -> Any:
-        with style():
-            return draw(*args, **keywords)
-
-    return inside
-
-
-@contextlib.contextmanager
-def narrow() -> Iterator[None]:
-    """Make every canvas as wide as a phone."""
-    token = _narrow.set(True)
-    try:
-        yield
-    finally:
-        _narrow.reset(token)
-
-
-def is_narrow() -> bool:
-    """Tell whether figures are being drawn for a phone."""
-    return _narrow.get()
-
-
-@styled
-def canvas(height_in: float = 4.0) -> tuple[Figure, Axes]:
-    """Return an empty figure and its axis, 7.2 inches wide, or as wide as a phone inside `narrow()`."""
-    figure = Figure(figsize=(NARROW_IN if _narrow.get() else WIDE_IN, height_in))
-    FigureCanvasAgg(figure)  # no pyplot: nothing global, and a notebook shows only what is displayed on purpose
-    return figure, figure.subplots()
-
-
-def roles(arms: Sequence[str]) -> dict[str, Role]:
-    """Give each arm its role: by its first word when that is GPU or CPU, else one of the remaining colours."""
-    spare = itertools.cycle(OTHERS)
-    given: dict[str, Role] = {}
-    for arm in arms:
-        first = str(arm).replace(",", " ").split(" ")[0]
-        free = first in ROLES and ROLES[first] not in given.values()
-        given[arm] = ROLES[first] if free else next(spare)
-    return given
 
 
 def _order(column: pd.Series) -> list[Any]:
@@ -142,9 +53,9 @@ def paired_bars(
             ax.text(1.0, line, text, transform=ax.get_yaxis_transform(), va="center", ha="right", weight="bold")
     ax.set_xlim(0, top * (1.42 if ratio_of else 1.22))
     ax.set_ylim(len(categories) - 0.4, -0.78)
-    ax.set_yticks(range(len(categories)), [wrapped(name, 12 if _narrow.get() else 18) for name in categories])
+    ax.set_yticks(range(len(categories)), [wrapped(name, 12 if is_narrow() else 18) for name in categories])
     ax.tick_params(axis="y", length=0, labelcolor=INK)
-    ax.xaxis.set_major_locator(MaxNLocator(5 if not _narrow.get() else 4))
+    ax.xaxis.set_major_locator(MaxNLocator(5 if not is_narrow() else 4))
     ax.grid(axis="x")
     ax.set_xlabel(_axis(value, unit))
     _name_arms(ax, arms, given, ratio_of)
@@ -180,8 +91,8 @@ def _name_arms(ax: Axes, arms: list[Any], given: dict[str, Role], ratio_of: tupl
     said: list[Any] = [
         TextArea(str(who), textprops={"color": given[who].text, "weight": "bold", "size": 9.5}) for who in arms
     ]
-    pack: Any = VPacker if _narrow.get() else HPacker
-    row = pack(children=said, pad=0, sep=2 if _narrow.get() else 14)
+    pack: Any = VPacker if is_narrow() else HPacker
+    row = pack(children=said, pad=0, sep=2 if is_narrow() else 14)
     ax.add_artist(
         AnchoredOffsetbox(
             "lower left", child=row, frameon=False, pad=0, borderpad=0.2, bbox_to_anchor=(0, 1),
@@ -211,17 +122,17 @@ def strip(
         rows = frame[(frame[category] == name) & frame[value].notna()]
         groups = [rows[rows[process] == p] for p in _order(rows[process])] if process else [rows]
         _groups(ax, [group[value].astype(float).tolist() for group in groups if len(group)], place, role)
-    stagger = _narrow.get() and len(categories) > 3  # names side by side would touch on a phone
+    stagger = is_narrow() and len(categories) > 3  # names side by side would touch on a phone
     labels = [("\n\n" if stagger and i % 2 else "") + wrapped(name, 11) for i, name in enumerate(categories)]
     ax.set_xticks(range(len(categories)), labels)
-    ax.tick_params(axis="x", length=0, labelcolor=INK, labelsize=8.5 if _narrow.get() else 9.5)
+    ax.tick_params(axis="x", length=0, labelcolor=INK, labelsize=8.5 if is_narrow() else 9.5)
     ax.set_xlim(-0.6, len(categories) - 0.4)
     _calm(ax, frame[value].dropna().astype(float))
     ax.grid(axis="y")
     ax.set_ylabel(_axis(value, unit))
     note = "each group: one process, in order of measurement; line: median" if process else "line: median"
     ax.annotate(
-        "\n".join(textwrap.wrap(note, 44)) if _narrow.get() else note, (0, 1), xycoords="axes fraction",
+        "\n".join(textwrap.wrap(note, 44)) if is_narrow() else note, (0, 1), xycoords="axes fraction",
         xytext=(0, 4), textcoords="offset points", color=MUTED, fontsize=8.5, va="bottom",
     )  # fmt: skip
 
@@ -326,54 +237,3 @@ def ceiling(ax: Axes, value: float, label: str, *, horizontal: bool = True) -> N
             color=role.text, fontsize=9, ha="right",
         )  # fmt: skip
         ax.set_xlim(right=max(ax.get_xlim()[1], value * 1.05))
-
-
-def footer_text(
-    *, card: str, model: str = "", dtype: str = "", batch: int | None = None, n: int | None = None, date: str = "",
-    notice: str = "",
-) -> str:  # fmt: skip
-    """Return what must travel with a picture: card, model, dtype, batch, n, date; a notice such as "CPU run" first."""
-    parts = [notice, card, model, dtype, f"batch {batch}" if batch else "", f"n = {n}" if n else "", date[:10]]
-    return " · ".join(part for part in parts if part)
-
-
-@styled
-def footer(figure: Figure, text: str) -> None:
-    """Write a grey line under the picture, wrapped to its width, and make room for it."""
-    letters = int(figure.get_figwidth() * 72 / (FOOTER_PT * 0.56))
-    lines = textwrap.wrap(text.replace(" ·", "\u00a0·"), letters) or [""]  # no line begins with a dot
-    room = (len(lines) * FOOTER_PT * 1.35 + 6) / (figure.get_figheight() * 72)
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.set(rect=(0, room, 1, 1 - room))  # type: ignore[call-arg]
-    figure.text(
-        0.012, 4 / (figure.get_figheight() * 72), "\n".join(lines), fontsize=FOOTER_PT, color=MUTED, linespacing=1.25,
-        va="bottom",
-    )  # fmt: skip
-
-
-@styled
-def save(figure: Figure, folder: Path, name: str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write `<name>.png` (200 dpi) and `<name>.svg` (letters as outlines), without dates, and return the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for kind in formats:
-        path = folder / f"{name}.{kind}"
-        if kind == "png":
-            path.write_bytes(png(figure))
-        else:
-            figure.savefig(path, format=kind, metadata={"Date": None, "Creator": None})
-        paths.append(path)
-    return paths
-
-
-def png(figure: Figure) -> bytes:
-    """Return a figure as PNG of few colours: a third of the bytes, since charts have few, and a page holds dozens."""
-    from PIL import Image  # matplotlib writes its own PNG with it
-
-    whole, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(whole, format="png", metadata={"Software": None})
-    picture = Image.open(whole).convert("RGB")
-    few = picture.quantize(colors=COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    few.save(small, "PNG", optimize=True)
-    return small.getvalue()

@@ -59,6 +59,10 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
 
+    def where(self) -> dict[str, Any]:
+        """Return what a child process is given to append to this run: `Run(Path(run_dir), notebook, attempt)`."""
+        return {"run_dir": str(self.path), "notebook": self.notebook, "attempt": self.attempt}
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return this attempt's rows of a table, in the order of measurement."""
         return [row for row in rows(self.path, table) if row.get("attempt") == self.attempt]

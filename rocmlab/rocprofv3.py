@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rocmlab import isolate, models, readers, timing, tracing
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.results import Run
 
 
@@ -49,5 +50,5 @@ def repeat(model: str, device: str, dtype: str, prompt: str, steps: int) -> None
     """Load a model and decode once to warm up and once more, for a profiler that watches from outside."""
     loaded = models.load(model, device, dtype)
     for _ in range(2):
-        tracing.decode(loaded, device, models.prompt_ids(loaded, models.PROMPTS[prompt]), steps)
+        tracing.decode(loaded, device, prompt_ids(loaded, PROMPTS[prompt]), steps)
     timing.synchronise(device)

@@ -8,6 +8,7 @@ from typing import Any
 from rocmlab import archs, ceiling, gpus, words
 from rocmlab.findings import Finding, finding
 
+MOST_PCT = {"measured": 105.0, "stated": 100.0}  # more of a measured ceiling, or of the stated peak, cannot be
 SPOILS_PCT = 20.0  # of the processor in other hands: what the CPU's memory then gives is no ceiling
 
 

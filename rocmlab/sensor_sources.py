@@ -153,7 +153,9 @@ def card_of(name: str, text: str, bus: str | None) -> dict[str, Any]:
     if not text.strip():
         return {}
     cards = smi.parse_nvidia(text) if name == "nvidia-smi" else smi.parse(text)["gpus"]
-    mine = [card for card in cards if bus and str(card.get("bus") or "").lower() == bus.lower()] or cards
+    mine = [card for card in cards if bus and str(card.get("bus") or "").lower() == bus.lower()]
+    if not mine and not any(bus and card.get("bus") for card in cards):  # one that prints another address is another
+        mine = cards
     return mine[0] if len(mine) == 1 else {}
 
 

@@ -110,7 +110,7 @@ class Sampler:
     """
 
     def __init__(self, run: results.Run, device: str, phase: str) -> None:
-        given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+        given: dict[str, Any] = run.where()
         given["phase"] = phase
         given["who"] = identity(device)
         self._process = subprocess.Popen(

@@ -11,7 +11,7 @@ from typing import Any
 
 from rocmlab import clock, gemm_judges, launch_cost, one_row, shapes, timing, words
 from rocmlab.findings import Finding, finding, worst_first
-from rocmlab.model_operators import DECODE
+from rocmlab.model_shape import DECODE
 from rocmlab.roof import Roof
 from rocmlab.steadiness import judge_processes
 from rocmlab.words import number

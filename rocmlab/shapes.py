@@ -29,7 +29,7 @@ from rocmlab import (
     timing,
     tolerance,
 )
-from rocmlab.model_operators import DECODE, PREFILL, Operator
+from rocmlab.model_shape import DECODE, PREFILL, Operator
 from rocmlab.results import Run
 
 SCHEMA = "rocmlab-shapes-1"
@@ -46,7 +46,7 @@ def study(
     limit_s: float,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Measure all of notebook 06 and return how each child ended: the empty kernel has one of its own."""
-    given: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    given: dict[str, Any] = run.where()
     given |= {"model": model, "arm": arm}
     sizes = {"context": context, "prefill_tokens": prefill_tokens, "cache_bytes": cache_bytes(subject)}
     clocks: list[Any] = results.rows(run.path, "clock")

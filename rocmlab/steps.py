@@ -36,13 +36,7 @@ def study(
     `context` tokens stand before the step of `rows` texts, `steps` of them make a sample, `blocks` samples are taken of
     each quantity.
     """
-    given: dict[str, Any] = {
-        "run_dir": str(run.path),
-        "notebook": run.notebook,
-        "attempt": run.attempt,
-        "model": model,
-        "arm": arm,
-    }
+    given: dict[str, Any] = run.where() | {"model": model, "arm": arm}
     given |= {"context": context, "steps": steps, "blocks": blocks, "limit_s": limit_s / 2, "rows": rows}
     outcome = isolate.call("rocmlab.steps:measure", given, limit_s=limit_s)
     return [isolate.record(run, "step_ended", "one decode step", outcome)]

@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 
+def said(library: str | None, device: str) -> str | None:
+    """Return in words what switching off does here, None where it does nothing."""
+    with switched(library, True, device) as words:
+        return words
+
+
 @contextlib.contextmanager
 def switched(library: str | None, off: bool, device: str) -> Iterator[str | None]:
     """Switch a library off (or, for BLAS, to the other one) while inside; yields what was done, in words."""

@@ -7,7 +7,6 @@ while a clock ran, because steadiness alone proves nothing.
 from __future__ import annotations
 
 import gc
-import math
 import os
 import random
 import statistics
@@ -43,11 +42,12 @@ def interval_rank(n: int) -> int:
 
     Distribution-free: x(k) lies above the median with probability P(Binomial(n, 1/2) < k).
     """
-    tail, k = 0.0, 0
+    tail, ways, k = 0, 1, 0  # exact: whole numbers of the 2^n ways in which n samples fall above or below
     while True:
-        tail += math.comb(n, k) / 2**n
-        if 2 * tail > 0.05 or k >= n // 2:
+        tail += ways
+        if 40 * tail > 2**n or k >= n // 2:
             return k
+        ways = ways * (n - k) // (k + 1)
         k += 1
 
 

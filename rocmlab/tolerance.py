@@ -25,6 +25,7 @@ EPSILON = {
     "bfloat16": 2.0**-7,
 }
 SLACK = 4.0
+RMS_SLACK, RMS_LEAST = 2.0, 16  # with fewer elements than this an average says no more than each element
 # Below this a result may be flushed to zero: the smallest normal number, for float16 a few of its smallest steps.
 FLOOR = {"float32": 2.0**-126, "tf32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-22}
 
@@ -36,13 +37,21 @@ def relative(precision: str, terms: int, steps: int) -> float:
     return SLACK * (stored + summed)
 
 
+def relative_rms(precision: str, terms: int, steps: int) -> float:
+    """Return what the rms of all errors may be, relative to the rms of all elements."""
+    stored = math.sqrt(steps) * EPSILON.get(precision, EPSILON["float32"])
+    summed = EPSILON["float64" if precision == "float64" else "float32"] * math.sqrt(terms)
+    return RMS_SLACK * (stored + summed)
+
+
 def compare(
     got: Any, wanted: Any, precision: str, terms: int = 1, steps: int = 1, atol: float | None = None
 ) -> dict[str, Any]:
     """Compare a result with its float64 reference (tensors of one shape, any device).
 
-    Returns max_abs_err, the worst ratio of error to tolerance, counts of elements not finite where the reference is,
-    and of those outside the tolerance. Integer and boolean results must be equal.
+    Returns max_abs_err, the worst ratio of error (of an element, or of all on average) to its tolerance, counts of
+    elements not finite where the reference is, and of those outside the tolerance. Integer and boolean results must be
+    equal.
     """
     import torch
 
@@ -61,13 +70,20 @@ def compare(
     rms = float(torch.linalg.vector_norm(wanted)) / math.sqrt(count)
     error = torch.sub(got, wanted).abs_()
     largest = float(error.max()) if error.numel() else 0.0
+    total = float(torch.linalg.vector_norm(error))
     allowed = wanted.abs().mul_(share).add_(share * rms + floor if atol is None else atol)
     ratio = error.div_(allowed).nan_to_num_(nan=0.0)  # 0 / 0: no error where none is allowed
     worst = float(ratio.max()) if ratio.numel() else 0.0
+    outside = int((ratio > 1).sum()) if worst > 1 else 0
+    if not exact and atol is None and got.numel() >= RMS_LEAST:
+        most = relative_rms(precision, terms, steps) * rms + floor
+        average = total / math.sqrt(count) / most if most else 0.0
+        worst = max(worst, average)
+        outside = outside or (int((torch.sub(got, wanted).abs_() > most).sum()) if average > 1 else 0)
     return {
         "elements": got.numel(),
         "not_finite": lost,
-        "outside": int((ratio > 1).sum()) if worst > 1 else 0,
+        "outside": outside,
         "max_abs_err": largest,
         "reference_rms": rms,
         "over_tolerance": worst if worst < sys.float_info.max else None,

@@ -8,16 +8,19 @@ decode steps clean, between device events, and under torch.profiler, each an arm
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import inspect
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rocmlab import isolate, lanes, models, profiler, results, timing, trace_judge
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.readers import traces
 from rocmlab.results import Run
 from rocmlab.timeline import Timeline
@@ -28,6 +31,7 @@ PROBE_LIMIT_S = 120
 TOP = 10
 # What a trace says about the machine it came from, in its header.
 PERSONAL = re.compile(r'"(host_name|trace_id|traceName)"\s*:\s*"(?:[^"\\]|\\.)*"')
+STRINGS = re.compile(r'(?:"(?:[^"\\]|\\.)*"\s*:\s*)?"(?:[^"\\]|\\.)*"')
 
 
 # ---- what can it see
@@ -88,7 +92,7 @@ def profile(device: str) -> Any:
 
 def study(run: Run, model: str, device: str, dtype: str, *, limit_s: float, **plan: Any) -> dict[str, Any]:
     """Run `measure` in a process of its own; record and return how it ended. `plan`: prompt, steps, repeats."""
-    given = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt, "model": model}
+    given = run.where() | {"model": model}
     outcome = isolate.call(
         "rocmlab.tracing:measure", given | {"device": device, "dtype": dtype} | plan, limit_s=limit_s
     )
@@ -117,7 +121,7 @@ def measure(
     """
     run = Run(Path(run_dir), notebook, attempt)
     loaded = models.load(model, device, dtype)
-    ids = models.prompt_ids(loaded, models.PROMPTS[prompt])
+    ids = prompt_ids(loaded, PROMPTS[prompt])
     header: dict[str, Any] = {
         "model": loaded.name,
         "model_spec": loaded.spec,
@@ -199,8 +203,9 @@ def _profiled(run: Run, header: dict[str, Any], loaded: models.Loaded, device: s
     row = {"what": "steps", "arm": "profiled", "repeat": 0, "prefill_ms": times[0], "itl_ms": times[1:]}
     run.append(TABLE, header | row)
     path = keep(prof, run.path / "traces" / TRACE)
-    run.append(TABLE, header | {"what": "operators", "evidence_grade": "A", "rows": operators(prof)})
-    found = summary(path)
+    trace = traces.load(path)
+    run.append(TABLE, header | {"what": "operators", "evidence_grade": "A", "rows": operators(trace)})
+    found = summary(trace)
     run.append(TABLE, header | {"what": "trace", "evidence_grade": "A", "file": f"traces/{TRACE}", **found})
     given = trace_judge.evidence(found["metrics"])
     run.append(TABLE, header | {"what": "evidence", "evidence_grade": "A", **given})
@@ -213,19 +218,40 @@ def keep(prof: Any, path: Path) -> Path:
         prof.export_chrome_trace(str(raw))
         text = raw.read_text(encoding="utf-8", errors="replace")
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = results.redact(PERSONAL.sub(r'"\1": ""', text))
-    path.write_bytes(gzip.compress(text.encode(), compresslevel=6, mtime=0))
+    path.write_bytes(gzip.compress(_redacted(text).encode(), compresslevel=6, mtime=0))
     return path
 
 
-def operators(prof: Any) -> list[dict[str, Any]]:
-    """Return the ten operators with most host time of their own, prefill included: name, calls, host microseconds."""
-    rows = [row for row in prof.key_averages() if str(row.key).startswith("aten::")]
-    rows.sort(key=lambda row: -row.self_cpu_time_total)
-    return [{"name": r.key, "n": r.count, "self_cpu_us": round(r.self_cpu_time_total, 3)} for r in rows[:TOP]]
+def _redacted(text: str) -> str:
+    """Return a trace's text without names of user, host and folders: string by string, each with its key, because a
+    trace says the same hundred thousand times and the patterns over the whole of it would take seconds."""
+    known = functools.cache(results.redact)
+    return STRINGS.sub(lambda match: known(match.group()), PERSONAL.sub(r'"\1": ""', text))
 
 
-def summary(path: Path) -> dict[str, Any]:
+def operators(trace: traces.Trace) -> list[dict[str, Any]]:
+    """Return the ten operators with most host time of their own, prefill included: name, calls, host microseconds.
+
+    An operator's own time is its time less that of the operators it calls, on the same thread.
+    """
+    rows = trace.of(traces.OP)
+    own = trace.end[rows] - trace.start[rows]
+    open_: dict[int, list[int]] = {}
+    for at, row in enumerate(rows):
+        callers = open_.setdefault(int(trace.thread[row]), [])
+        while callers and trace.end[rows[callers[-1]]] <= trace.start[row]:
+            callers.pop()
+        if callers:
+            own[callers[-1]] -= trace.end[row] - trace.start[row]
+        callers.append(at)
+    count, us = Counter[str](), Counter[str]()
+    for at, row in enumerate(rows):
+        count[trace.called(row)] += 1
+        us[trace.called(row)] += int(own[at])
+    found = [name for name, _ in us.most_common() if name.startswith("aten::")][:TOP]
+    return [{"name": name, "n": count[name], "self_cpu_us": round(us[name] / traces.TICKS, 3)} for name in found]
+
+
+def summary(trace: traces.Trace) -> dict[str, Any]:
     """Return the metrics of a trace and the lanes of its middle decode step."""
-    trace = traces.load(path)
     return {"metrics": profiler.measure(trace), "lanes": lanes.lanes(trace)}

@@ -32,7 +32,7 @@ def study(
 
     A crash or a hang costs the arm that was being measured: a fresh worker goes on with the others.
     """
-    where: dict[str, Any] = {"run_dir": str(run.path), "notebook": run.notebook, "attempt": run.attempt}
+    where: dict[str, Any] = run.where()
     where["device"] = device
     ended = []
     if cost_pairs:
@@ -82,9 +82,10 @@ def measure(
         run.append(TABLE, row)
         if step is not None:
             made[arm] = ({key: row[key] for key in (*head, "arm", "dtype", "layout", "batch")}, step)
+        del step  # `made` alone holds it, so that an arm can be given up
     if made:
         _steady(run, made, asked)
-        if model == "resnet50" and asked.sustained_s > 0:
+        if made and model == "resnet50" and asked.sustained_s > 0:
             _sustained(run, *_fastest(run, made), asked.sustained_s)
     made.clear()
     timing.release(device)
@@ -149,21 +150,37 @@ def _first_two(
 
 def _steady(run: Run, made: dict[str, tuple[dict[str, Any], Callable[[], Any]]], plan: Plan) -> None:
     """Time single steps of all arms in turns, then on a GPU blocks of queued steps; the sensors are read in between."""
-    arms = list(made.values())
-    device = arms[0][0]["device"]
+    head = {key: next(iter(made.values()))[0][key] for key in ("device", "model", "load")}
+    device = head["device"]
     with timing.OtherWork() as others:
         for block in range(plan.rounds):
-            for facts, step in arms if block % 2 == 0 else arms[::-1]:
-                ms = clock.timed(step, device)
-                run.append(
-                    TABLE, facts | {"kind": "steady", "block": block, "ms": ms, "sensor": sensors.reading(device)}
-                )
+            for arm in list(made) if block % 2 == 0 else list(made)[::-1]:
+                facts, ms = made[arm][0], _beside(run, made, arm, 1)
+                if ms is not None:
+                    read = {"sensor": sensors.reading(device)}
+                    run.append(TABLE, facts | {"kind": "steady", "block": block, "ms": ms} | read)
         for block in range(QUEUED_BLOCKS if device != "cpu" else 0):
-            for facts, step in arms if block % 2 == 0 else arms[::-1]:
-                ms = clock.timed(_times(step, QUEUED_STEPS), device) / QUEUED_STEPS
-                run.append(TABLE, facts | {"kind": "queued", "block": block, "ms": ms, "steps": QUEUED_STEPS})
-    facts = {key: arms[0][0][key] for key in ("device", "model", "load")}
-    run.append(TABLE, facts | {"kind": "conditions", "others_cpu_pct": others.pct})
+            for arm in list(made) if block % 2 == 0 else list(made)[::-1]:
+                facts, ms = made[arm][0], _beside(run, made, arm, QUEUED_STEPS)
+                if ms is not None:
+                    run.append(TABLE, facts | {"kind": "queued", "block": block, "ms": ms, "steps": QUEUED_STEPS})
+    run.append(TABLE, head | {"kind": "conditions", "others_cpu_pct": others.pct})
+
+
+def _beside(run: Run, made: dict[str, Any], arm: str, count: int) -> float | None:
+    """Return the ms of a step; None after dropping the arm, where it no longer fits beside the others."""
+    facts, step = made[arm]
+    try:
+        return clock.timed(_times(step, count), facts["device"]) / count
+    except RuntimeError as error:
+        if not decode.is_out_of_memory(error):
+            raise
+        memory = decode.memory_state(facts["device"], error)
+    said = "out of memory beside the other arms, though it had fitted alone"
+    run.append(TABLE, facts | {"kind": "failed", "error": said, "memory": memory})
+    del made[arm], step  # with it go its weights, which the others may need
+    timing.release(facts["device"])
+    return None
 
 
 def _times(step: Callable[[], Any], count: int) -> Callable[[], None]:

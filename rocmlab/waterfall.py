@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from rocmlab import plots, words
+from rocmlab import figures, plots, words
 from rocmlab.rates import is_number
 
 DECIDED = ("host_bound", "device_bound", "mixed")
@@ -101,13 +101,13 @@ def heading(group: Group, decided: bool, on_cpu: bool) -> str:
     return said[:1].upper() + said[1:]
 
 
-@plots.styled
+@figures.styled
 def draw(groups: list[Group], foot: str, *, decided: bool = True, on_cpu: bool = False) -> Any:
     """Draw the lanes under each other on one axis of ms a token; the last bar of the first lane is the whole step."""
-    narrow = plots.is_narrow()
+    narrow = figures.is_narrow()
     count = sum(len(group.bars) for group in groups) + 1
     absent = [label(name, on_cpu) for group in groups for name in group.absent]
-    figure, ax = plots.canvas(0.85 + ROW_IN * (1.25 if narrow else 1.0) * count + HEAD_IN * len(groups))
+    figure, ax = figures.canvas(0.85 + ROW_IN * (1.25 if narrow else 1.0) * count + HEAD_IN * len(groups))
     y, ticks, names = 0.0, [], []
     for place, group in enumerate(groups):
         head = "\n".join(textwrap.wrap(heading(group, decided, on_cpu), 44 if narrow else 90))
@@ -121,16 +121,16 @@ def draw(groups: list[Group], foot: str, *, decided: bool = True, on_cpu: bool =
             y += 1.0
         y += 0.35
     top = max([group.step_ms for group in groups] + [bar.begin + max(bar.ms, 0.0) for g in groups for bar in g.bars])
-    ax.axvline(groups[0].step_ms, color=plots.INK, linewidth=0.9, linestyle=(0, (2, 2)), zorder=0)
+    ax.axvline(groups[0].step_ms, color=figures.INK, linewidth=0.9, linestyle=(0, (2, 2)), zorder=0)
     ax.set_xlim(min(0.0, *(bar.begin + bar.ms for g in groups for bar in g.bars)), top * (1.3 if narrow else 1.16))
     ax.set_ylim(y - 0.6, -0.7)
     ax.set_yticks(ticks, names)
-    ax.tick_params(axis="y", length=0, labelcolor=plots.INK, labelsize=8.5 if narrow else 9.5)
+    ax.tick_params(axis="y", length=0, labelcolor=figures.INK, labelsize=8.5 if narrow else 9.5)
     ax.spines["left"].set_visible(False)
     ax.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8))
     ax.grid(axis="x")
     ax.set_xlabel("time of one token [ms]")
-    plots.footer(figure, " · ".join([*(["not measured: " + ", ".join(absent)] if absent else []), foot]))
+    figures.footer(figure, " · ".join([*(["not measured: " + ", ".join(absent)] if absent else []), foot]))
     return figure
 
 
@@ -138,8 +138,8 @@ def _head(ax: Axes, text: str, y: float, strong: bool) -> None:
     """Write a lane's heading from the left edge of the picture; it takes no room from the bars."""
     made = ax.annotate(
         text, (0.012, y), xycoords=("figure fraction", "data"), va="center", ha="left",
-        color=plots.INK if strong else plots.MUTED, weight="bold" if strong else "normal",
-        fontsize=9 if plots.is_narrow() else 10, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+        color=figures.INK if strong else figures.MUTED, weight="bold" if strong else "normal",
+        fontsize=9 if figures.is_narrow() else 10, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
     )  # fmt: skip
     made.set_in_layout(False)
 
@@ -150,21 +150,21 @@ def shown(ms: float) -> str:
 
 
 def _bar(ax: Axes, bar: Bar, y: float, group: Group, before: Bar | None, on_cpu: bool) -> None:
-    colour = COLOURS["python_dispatch"] if on_cpu and bar.name == "idle" else COLOURS.get(bar.name, plots.MUTED)
+    colour = COLOURS["python_dispatch"] if on_cpu and bar.name == "idle" else COLOURS.get(bar.name, figures.MUTED)
     hatch = "////" if bar.name == "residual" else None
     fill = "white" if hatch else colour
     ax.barh(y, bar.ms, 0.72, left=bar.begin, color=fill, edgecolor=colour if hatch else "none", hatch=hatch,
             alpha=0.55 if group.hidden else 1.0, linewidth=0.8 if hatch else 0)  # fmt: skip
     if before is not None and bar.name != "step":  # a thin line down from the end of the bar above
-        ax.plot([bar.begin, bar.begin], [y - 1 + 0.36, y - 0.36], color=plots.MUTED, linewidth=0.7)
+        ax.plot([bar.begin, bar.begin], [y - 1 + 0.36, y - 0.36], color=figures.MUTED, linewidth=0.7)
     end = max(bar.begin, bar.begin + bar.ms)
     if bar.high > bar.low and bar.name not in ("residual", "idle", "wait"):
-        ax.plot([bar.begin + bar.low, bar.begin + bar.high], [y, y], color=plots.INK, linewidth=1.0)
+        ax.plot([bar.begin + bar.low, bar.begin + bar.high], [y, y], color=figures.INK, linewidth=1.0)
         end = max(end, bar.begin + bar.high)
     text = shown(bar.ms) + (" ms" if bar.name == "step" else "")
     ax.annotate(
         text, (end, y), xytext=(4, 0), textcoords="offset points", va="center",
-        color=plots.MUTED if group.hidden else plots.INK, weight="bold" if bar.name == "step" else "normal",
+        color=figures.MUTED if group.hidden else figures.INK, weight="bold" if bar.name == "step" else "normal",
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
     )  # fmt: skip
 

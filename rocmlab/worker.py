@@ -41,7 +41,7 @@ class Worker:
         start_limit_s: float = START_LIMIT_S,
     ) -> None:
         self.env, self.first, self.start_limit_s = env, first, start_limit_s
-        self.started = 0
+        self.started, self._asked = 0, 0
         self.begun: Outcome | None = None  # how the first call of the present worker ended
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -56,6 +56,7 @@ class Worker:
 
     def call(self, target: str, arguments: dict[str, Any] | None = None, *, limit_s: float) -> Outcome:
         """Call `"module:function"` with keyword arguments (JSON values) in the worker; start one if there is none."""
+        self.gone()  # it may have ended while nothing was asked: this request has not been tried yet
         if self._process is None:
             failed = self._start()
             if failed:
@@ -76,6 +77,17 @@ class Worker:
             # A process that the driver holds in the kernel cannot be ended; waiting for it would hang us too.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=1)
+
+    def gone(self) -> str | None:
+        """Return how the worker ended since its last answer, in words; None where it lives. The next call starts one.
+
+        `isolate.meaning` names signals and codes.
+        """
+        code = self._process.poll() if self._process is not None else None
+        if code is None:
+            return None
+        self.retire()
+        return isolate.meaning(code)[1] if code else "ended without a word (exit code 0)"
 
     def _start(self) -> Outcome | None:
         """Start a worker; return how its first call ended when that was badly."""
@@ -106,11 +118,12 @@ class Worker:
         process = self._process
         assert process is not None and process.stdin is not None
         offset, began = self._errors.stat().st_size, time.monotonic()
-        line = json.dumps({"target": target, "arguments": arguments}) + "\n"
+        self._asked += 1
+        line = json.dumps({"id": self._asked, "target": target, "arguments": arguments}) + "\n"
         try:
             process.stdin.write(line.encode("utf-8"))
             process.stdin.flush()
-            answer = _whole(self._answers.get(timeout=limit_s))
+            answer = self._answer(began + limit_s)
         except queue.Empty:
             return self._ended("TIMEOUT", f"still running after {limit_s:g} s, ended", None, began, offset)
         except OSError:  # it died between two requests
@@ -123,6 +136,17 @@ class Worker:
         status, words = ("ERROR", error.splitlines()[-1]) if error else ("OK", "ended normally")
         seconds = time.monotonic() - began
         return Outcome(status, words, None, seconds, answer.get("result"), error, "", self._said(offset))
+
+    def _answer(self, ends: float) -> dict[str, Any] | None:
+        """Wait for the answer to the last request, passing over lines that are none: what Python's own start may print
+        before the worker has put its streams apart. None when the worker has ended."""
+        while True:
+            line = self._answers.get(timeout=max(0.0, ends - time.monotonic()))
+            if line is None:
+                return None
+            answer = _whole(line)
+            if answer is not None and answer.get("id") == self._asked:
+                return answer
 
     def _exit_code(self) -> int:
         try:
@@ -150,12 +174,13 @@ class Worker:
             return file.read().decode("utf-8", errors="replace")
 
 
-def _whole(line: bytes | None) -> dict[str, Any] | None:
-    """Return an answer; None at the end, also when the worker died in the middle of a line."""
+def _whole(line: bytes) -> dict[str, Any] | None:
+    """Return what a line says, None where it is no object, as when the worker died in the middle of it."""
     try:
-        return json.loads(line) if line else None
+        found = json.loads(line)
     except ValueError:
         return None
+    return found if isinstance(found, dict) else None
 
 
 def _listen(process: subprocess.Popen[bytes], answers: queue.SimpleQueue[bytes | None]) -> None:
@@ -206,7 +231,8 @@ def _serve() -> None:
     _no_dialogs()
     requests, answers = _streams()
     for line in requests:
-        answers.write(json.dumps(_answer(json.loads(line))) + "\n")
+        request = json.loads(line)
+        answers.write(json.dumps({"id": request["id"], **_answer(request)}) + "\n")
         answers.flush()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from rocmlab import bundled, isolate, llama_bench, timing
+from rocmlab import bundled, isolate, llama_bench, model_bytes, timing
 from rocmlab.results import Run
 from rocmlab.yardstick_judges import LABELS, judge, table
 
@@ -193,7 +193,11 @@ def with_torch(device: str, dtype: str, prompt: int, tokens: int, repeats: int) 
                 found["decode_tok_s"].append(round(rates.rates(record)["decode_tok_s"], 3))
     row = {"engine": "torch", "version": torch.__version__, **_arm({"device": device, "dtype": dtype})}
     row |= {"device": "CPU" if device == "cpu" else torch.cuda.get_device_name(torch.device(device))}
-    row |= {"model": loaded.name, "model_bytes": models.weight_bytes(loaded.model), "threads": torch.get_num_threads()}
+    row |= {
+        "model": loaded.name,
+        "model_bytes": model_bytes.weight_bytes(loaded.model),
+        "threads": torch.get_num_threads(),
+    }
     row |= {"prompt_tokens": prompt, "new_tokens": tokens, "others_cpu_pct": others.pct}
     return row | {**found, "status": "OK", "reason": None, "method": "wall, token on the host after each step"}
 

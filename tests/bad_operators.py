@@ -45,6 +45,17 @@ def hang(seconds=600):
     time.sleep(seconds)
 
 
+def half_an_answer():
+    """Write the beginning of an answer where the worker does, and end."""
+    for descriptor in range(3, 20):
+        try:
+            if str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("pipe:"):
+                os.write(descriptor, b'{"id": 1, "result": 4')
+        except OSError:
+            continue
+    os._exit(5)
+
+
 def read_a_null_pointer():
     ctypes.string_at(0)
 
@@ -140,6 +151,64 @@ CHECKS = [
     bad("needs_a_card", lambda t, x: x, needs="accelerator"),
     bad("good_at_the_end", lambda t, x: x * 2),
 ]  # fmt: skip
+
+
+# ---- kernels that are wrong in one place or in one dtype only
+
+
+def _wrong(change, only=lambda t, x: True):
+    """Twice the input, and wrong where `only` says so; right in the float64 reference."""
+
+    def run(t, x):
+        made = x * 2
+        return change(made) if x.dtype != t.float64 and only(t, x) else made
+
+    return run
+
+
+def _last_lost(made):
+    made = made.clone()
+    made.view(-1)[-1] = 0
+    return made
+
+
+def _in_place(t, x):
+    return x.mul_(2)
+
+
+def _crash_twice(t, x):
+    return x if x.dtype == t.float64 else read_a_null_pointer()
+
+
+def _ends_later(t, x):
+    """Answer, and end the process a moment later, as a driver's own thread does."""
+    import threading
+
+    if x.dtype != t.float64:
+        threading.Timer(0.2, die, [signal.SIGSEGV]).start()
+    return x * 2
+
+
+def _planted(name, run, size=(37, 41), **more):
+    return Check(name, "planted", run, inputs=(normal(*size),), timed=False, **more)
+
+
+PLANTED = [
+    _planted("right", _wrong(lambda made: made)),
+    _planted("right_with_many_roundings", _wrong(lambda made: made), steps=8),
+    _planted("tail_lost", _wrong(_last_lost)),
+    _planted("over_1024", _wrong(_last_lost, lambda t, x: x.numel() > 1024)),
+    _planted("over_1024_but_small", _wrong(_last_lost, lambda t, x: x.numel() > 1024), size=(8, 8)),
+    _planted("bfloat16_only", _wrong(_last_lost, lambda t, x: x.dtype == t.bfloat16)),
+    _planted("a_tenth_in_bfloat16", _wrong(lambda made: made * 1.1, lambda t, x: x.dtype == t.bfloat16), steps=8),
+    _planted("in_place", _in_place),
+    _planted("crashes_either_way", _crash_twice, library="dnn"),
+]
+LATE = [
+    bad("ends_later", _ends_later, timed=False),
+    bad("good_after_a_late_end", lambda t, x: x * 2, timed=False),
+    bad("ends_later_and_last", _ends_later, timed=False),
+]
 MENDABLE = [bad("mended_later", _mended), bad("always_good", lambda t, x: x * 2)]
 
 

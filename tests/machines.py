@@ -3,6 +3,7 @@
 `h200()` is the host-bound machine of methods section 1; the others are its opposites, one fault each.
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +345,20 @@ def steps_of_gfx1032() -> list[dict[str, Any]]:
 
 def steps_of_cpu() -> list[dict[str, Any]]:
     return [row | head("cpu", "float32", 538_000_000) for row in steprows.cpu()]
+
+
+# ---- the same machine with other records
+
+
+def changed(clues, *, account=None, **rows):
+    """The same machine with other records; `account` are entries of the account to replace."""
+    other = dict(clues.account or {}) | (account or {})
+    return dataclasses.replace(clues, account=other if clues.account else None, rows=clues.rows | rows)
+
+
+def without_ledger(clues):
+    return dataclasses.replace(clues, account=None)
+
+
+def mixed(clues):
+    return changed(clues, account={"regime": "mixed", "binding": None})

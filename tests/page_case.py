@@ -6,8 +6,10 @@ import types
 from pathlib import Path
 
 import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
 
-from rocmlab import findings, plots, results, sections
+from rocmlab import figures, findings, plots, report, results, sections
 from rocmlab.sections import Figure, Section, Table
 
 RUN = Path(__file__).parent / "data" / "run"
@@ -33,7 +35,7 @@ FRAME = pd.DataFrame(
     }
 )
 
-FOOTER = plots.footer_text(
+FOOTER = figures.footer_text(
     card="AMD Radeon RX 6700 XT (gfx1031)",
     model="made-up model",
     dtype="float16 against float32",
@@ -53,7 +55,7 @@ def long_form() -> pd.DataFrame:
 
 
 def bars():
-    figure, ax = plots.canvas(4.2)
+    figure, ax = figures.canvas(4.2)
     plots.paired_bars(
         ax,
         long_form(),
@@ -63,7 +65,7 @@ def bars():
         unit="tok/s",
         ratio_of=("GPU, float16", "CPU, float32"),
     )
-    plots.footer(figure, FOOTER)
+    figures.footer(figure, FOOTER)
     return figure
 
 
@@ -78,14 +80,20 @@ def samples() -> pd.DataFrame:
 
 
 def dots():
-    figure, ax = plots.canvas(3.8)
+    figure, ax = figures.canvas(3.8)
     plots.strip(ax, samples(), category="prompt", value="decode_tok_s", unit="tok/s", process="process", arm="GPU")
-    plots.footer(figure, FOOTER)
+    figures.footer(figure, FOOTER)
     return figure
 
 
 def broken():
     raise ValueError("no such column")
+
+
+def texts(figure) -> list[str]:
+    """Return every text that a figure shows."""
+    figure.canvas.draw()
+    return [t.get_text() for t in figure.findobj(lambda a: hasattr(a, "get_text") and a.get_visible()) if t.get_text()]
 
 
 def generation(run: Path) -> Section:
@@ -147,3 +155,17 @@ def copy(folder: Path) -> Path:
 def change_birth(run: Path, **changes) -> None:
     """Change parts of run.json."""
     results.write_json(run / "run.json", {**results.birth(run), **changes})
+
+
+def built(folder: Path) -> Path:
+    """Return a copy of the made-up run with its pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        provide(patch, n03=generation)
+        run = copy(folder)
+        report.build(run)
+    return run
+
+
+def soup(path: Path) -> BeautifulSoup:
+    """Return a page to look into."""
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")

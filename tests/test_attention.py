@@ -8,6 +8,7 @@ import cases
 import numpy as np
 import pytest
 import torch
+from attention_made import HEAD, JITTER, case, charged, codes, only, said, study
 
 from rocmlab import (
     attention,
@@ -17,7 +18,6 @@ from rocmlab import (
     attention_known,
     attention_seen,
     attention_tables,
-    findings,
     isolate,
     readers,
     results,
@@ -26,62 +26,6 @@ from rocmlab import (
 )  # fmt: skip
 from rocmlab.attention_inputs import Case
 from rocmlab.sections import attention as section_of
-
-HEAD = {"device": "cuda:0", "dtype": "float16", "model_spec": "random:qwen3-0.6b", "layers": 28, "heads": 16}
-HEAD |= {
-    "kv_heads": 8,
-    "head_dim": 128,
-    "switch": None,
-    "device_name": "a card",
-    "evidence_grade": "B",
-    "method": "graph",
-}
-FUSED_OP = {"flash": "_scaled_dot_product_flash_attention", "cudnn": "_scaled_dot_product_cudnn_attention"}
-JITTER = (1.0, 0.99, 1.01, 1.0, 1.005, 0.995)
-
-
-def case(backend, length, ms, phase="decode", path=None, host=None, **changes):
-    """One row: `ms` of device time a call (None: refused), the host queues a call in `host` or half of that."""
-    row = HEAD | {"what": "case", "backend": backend, "phase": phase, "length": length, "gqa": True, "mask": "none"}
-    row |= {"usual": True, "queries": 1 if phase == "decode" else length, "over_tolerance": 0.1, "not_finite": 0}
-    if ms is None:
-        return row | {"status": "REFUSED", "error": "RuntimeError: No available kernel. Aborting execution."} | changes
-    names = [FUSED_OP[path]] if path in FUSED_OP else ["bmm", "_softmax", "bmm"]
-    row |= {"status": "OK", "error": None, "path": names, "ops": 1 if path in FUSED_OP else 12, "calls_a_pass": 28}
-    row |= {"samples_ms": [ms * j for j in JITTER], "host_samples_ms": [(host or ms / 2) * j for j in JITTER]}
-    row |= {"wall_samples_ms": [ms + 0.01] * 6, "first_call_ms": [0.1] * 4, "first_pass_ms": [1.0, 1.01, 1.02, 1.0]}
-    return row | {"second_pass_ms": [1.0, 1.0, 1.01, 1.01], "cold_ms": 5.0} | changes
-
-
-def study(math_ms=1.0, flash_ms=0.2, default="flash", lengths=(64, 1024), default_ms=None, **changes):
-    """A whole study: math, flash (None: refused) and the default at every length, in both phases."""
-    rows = []
-    for phase in ("decode", "prefill"):
-        for length in lengths:
-            taken = {"flash": flash_ms, "math": math_ms}[default]
-            rows += [
-                case("default", length, default_ms or taken, phase, default, **changes),
-                case("math", length, math_ms, phase, **changes),
-                case("flash", length, flash_ms, phase, "flash", **changes),
-                case("efficient", length, None, phase, **changes),
-            ]
-    return rows
-
-
-def codes(found):
-    return [one["code"] for one in found]
-
-
-def only(found, code):
-    (one,) = [one for one in found if one["code"] == code]
-    assert all(findings.say(one, lang)["sentence"] for lang in findings.LANGUAGES)
-    return one
-
-
-def said(found):
-    spoken = findings.say(found)
-    return f"{spoken['sentence']} {spoken['advice']}"
-
 
 # ---- which paths are there
 
@@ -188,82 +132,6 @@ def test_a_call_that_the_host_queues_slower_than_the_device_works_costs_what_the
     rows = [case("default", 64, 0.01, path="flash", host=0.03), case("math", 64, 0.01, host=0.1)]
     rows.append(case("flash", 64, 0.01, path="flash", host=0.03))
     assert attention_tables.costs(rows, "decode")[0]["gap_ms"] == pytest.approx(28 * 0.07, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("math_ms", "step", "code"),
-    [(1.0, 20.0, "FUSED_SAVES"), (0.205, 20.0, "FUSED_WORTH_LITTLE"), (1.0, None, "ATTENTION_GAP")],
-)
-def test_a_fused_path_is_worth_much_or_little_or_nobody_can_say(math_ms, step, code):
-    whole = {64: step, 1024: step} if step else None
-    found = only(attention_judges.judge(study(math_ms), step_ms=whole, prefill_ms=whole), code)
-    assert found["numbers"]["long_gap_ms"] == pytest.approx(28 * (math_ms - 0.2))
-    assert "11 operators a call" in said(found) or code == "ATTENTION_GAP"
-
-
-def test_a_gap_inside_the_scatter_is_undecided():
-    rows = study()
-    for row in rows:
-        if row["status"] == "OK":
-            row["samples_ms"] = [0.1, 1.5, 0.4, 1.2, 0.2, 0.9]
-    assert "FUSED_UNDECIDED" in codes(attention_judges.judge(rows, step_ms={64: 20.0, 1024: 20.0}))
-
-
-def test_without_a_fused_path_the_best_conceivable_one_sets_the_bound():
-    rows = study(flash_ms=None, default="math")
-    line = attention_tables.costs(rows, "decode", {1024: 40.0}, ceiling_gb_s=1.0)[1]
-    moved = 2 * 128 * (2 * 8 * 1024 + 2 * 16)  # bytes of K, V, a query and a result of each head in float16
-    assert line["at_most"] and line["gap_ms"] == pytest.approx(28 * (1.0 - moved / 1e6))
-    assert line["share_pct"] == pytest.approx(100 * line["gap_ms"] / 40.0)  # math is in the step already
-    found = attention_judges.judge(rows, step_ms={64: 40.0, 1024: 40.0}, prefill_ms={64: 40.0, 1024: 40.0})
-    assert "at most" in said(only(found, "FUSED_SAVES"))
-    little = attention_judges.judge(rows, step_ms={64: 4000.0, 1024: 4000.0}, prefill_ms={64: 4000.0, 1024: 4000.0})
-    assert "not what makes this slow" in said(only(little, "FUSED_WORTH_LITTLE"))
-
-
-# ---- first visits
-
-
-def charged(backends, extra=40.0, **changes):
-    """Rows of decode in which some back ends pay `extra` ms at the first pass over a new length."""
-    rows = study(**changes)
-    rows += [case("cudnn", length, 0.2, path="cudnn") for length in (64, 1024)]
-    rows += [case("default_without_cudnn", length, 0.25, path="flash") for length in (64, 1024)]
-    for row in rows:
-        if row["backend"] in backends and row["status"] == "OK":
-            row["first_pass_ms"] = [ms + extra for ms in row["second_pass_ms"]]
-    return rows
-
-
-def test_the_path_that_charges_first_visits_is_named_with_its_switch_and_what_that_costs():
-    found = only(attention_judges.judge(charged(("cudnn", "default"))), "FIRST_VISIT_CHARGED")
-    numbers = found["numbers"]
-    assert numbers["first_visit_charge_ms"] == pytest.approx(40.0) and found["variant"] is None
-    assert numbers["long_decode_switch_ms"] == pytest.approx(28 * 0.05)
-    assert numbers["long_decode_switch_pct"] == pytest.approx(25.0)
-    assert abs(numbers["charge_with_switch_ms"]) < 0.1
-    assert numbers["long_prefill_switch_ms"] is None and numbers["long_prefill_switch_ms_reason"]
-    assert "cuDNN path" in said(found) and "enable_cudnn_sdp(False)" in said(found)
-
-
-@pytest.mark.parametrize(
-    ("backends", "code", "variant"),
-    [
-        ((), "FIRST_VISIT_FREE", None),
-        (("cudnn",), "FIRST_VISIT_CHARGED", "not_default"),
-        (("flash", "default"), "FIRST_VISIT_CHARGED", "no_switch"),
-    ],
-)
-def test_first_visits_are_free_or_charged_by_another_path(backends, code, variant):
-    assert only(attention_judges.judge_visits(charged(backends)), code)["variant"] == variant
-
-
-def test_visits_that_scatter_leave_it_open():
-    rows = charged(())
-    for row in rows:
-        if row["status"] == "OK":
-            row["first_pass_ms"] = [0.3, 9.0, 1.0, 4.0]
-    assert only(attention_judges.judge_visits(rows), "FIRST_VISIT_FREE")["variant"] == "undecided"
 
 
 # ---- the switch, the mask, K and V

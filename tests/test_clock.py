@@ -114,9 +114,16 @@ def test_a_ramp_ends_where_it_was_planted():
     assert codes(drift.judge(calls)[1]) == ["CLOCK_RAMP"]
 
 
+def test_neither_zero_nor_less_is_a_time():
+    assert clock.kept([0.0, 1.0, -1.8, 2.0, 0.0]) == ([1.0, 2.0], 1, 2)
+    assert clock.kept([]) == ([], 0, 0)
+
+
 @pytest.mark.parametrize(
     "calls",
     [
+        # 3 of the scatter of what follows (0.3), falling, 8% slower: noise until it is 4
+        [10.9, 10.9, 10.9, 10.8, 10.8, 10.8, *[10.0, 10.2, 9.8] * 6],
         steady(),
         steady(sigma=3.0),
         [90.0, 45.0, *steady()],  # compilation, not a clock

@@ -71,6 +71,22 @@ def test_a_length_that_did_not_fit_keeps_its_line_with_reasons():
     assert codes(curve_judges.judge_memory(rows)) == ["LENGTH_LIMIT"]
 
 
+def test_the_context_of_a_text_is_its_middle():
+    """A text of 11 tokens after 100 reads 100 positions at first and 111 in the end: 105.5 on average."""
+    assert set(curves.steady(sweeps.lengths())["context"]) == {105.5, 505.5, 2005.5}
+
+
+def test_further_processes_are_not_pooled_with_the_first():
+    """Times move between processes: the table, the fit and the gaps are the first one's, the others stand beside it."""
+    own = sweeps.lengths(a_ms=20.0, b_us=0.0)
+    other = [row | {"process": 1} for row in sweeps.lengths(a_ms=60.0, b_us=0.0)]
+    line = curves.by_length([*own, *other], None).iloc[0]
+    assert line["tpot_ms"].n == 6 and line["tpot_ms"].median == pytest.approx(20.0)
+    assert line["itl_p99_ms"] < 21 and len(curves.gaps_ms([*own, *other], 100)) == 60
+    assert curves.line(curves.steady([*own, *other])).a_ms == pytest.approx(20.0)
+    assert [one.median for one in curves.by_process([*own, *other])["tpot_ms"]] == pytest.approx([20.0, 60.0])
+
+
 def test_visits_are_columns_and_never_averaged():
     line = curves.by_visit(sweeps.lengths(a_ms=20.0, b_us=0.0, first_extra_ms=40.0)).iloc[0]
     assert line["tpot_first_ms"] == pytest.approx(60.0)
@@ -129,6 +145,65 @@ def test_the_context_costs_or_does_not(rows, code):
     assert codes(curve_judges.judge_context(rows, MEASURED)) == [code]
 
 
+@pytest.mark.parametrize("visits", [1, 3, 5])
+def test_a_slope_of_few_texts_has_no_interval_and_decides_nothing(visits):
+    """One text a length drawn again is the same text: its interval would be as wide as nothing."""
+    rows = sweeps.lengths(a_ms=20.0, b_us=5.0, jitter=(1.0,) * visits)
+    (found,) = curve_judges.judge_context(rows, MEASURED)
+    assert (found["code"], found["variant"]) == ("CONTEXT_UNDECIDED", "few") and "steady_visits" in said(found)
+    assert codes(curve_judges.judge_context(sweeps.lengths(b_us=5.0, jitter=(1.0,) * 6), MEASURED)) == ["CONTEXT_COSTS"]
+
+
+def test_the_interval_of_the_slope_ends_where_its_exact_distribution_does():
+    """Only the longest context scatters: 17 texts, so its median drawn again lies between the 5th and the 13th of them
+    (see test_timing.py), and the slope follows that median alone."""
+    import pandas as pd
+
+    texts = [(100.0, 20.0)] * 17 + [(500.0, 20.0)] * 17 + [(2000.0, 20.0 + n) for n in range(1, 18)]
+    fit = curves.line(pd.DataFrame(texts, columns=["context", "tpot_ms"]))
+    mean = (100 + 500 + 2000) / 3
+    a_ms_of_the_last = (2000 - mean) / sum((x - mean) ** 2 for x in (100, 500, 2000))
+    assert fit.b_us == pytest.approx(1000 * 9 * a_ms_of_the_last) and fit.enough
+    assert [fit.b_low_us, fit.b_high_us] == pytest.approx([1000 * n * a_ms_of_the_last for n in (5, 13)])
+
+
+def test_the_slope_agrees_with_the_normal_equations():
+    """Least squares written out: b = sum (x - mx)(y - my) / sum (x - mx)^2, a = my - b mx."""
+    rows = sweeps.lengths(a_ms=20.0, b_us=2.5, contexts=(100, 300, 900, 2000))
+    for row in rows:
+        if row.get("length") == 900:  # off the line, so that the fit is no identity
+            row["t_end_s"] += 0.01
+    frame = curves.steady(rows)
+    medians = frame.groupby("context")["tpot_ms"].median()
+    xs, ys = list(medians.index), list(medians)
+    mean_x, mean_y = sum(xs) / 4, sum(ys) / 4
+    pairs = list(zip(xs, ys, strict=True))
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in pairs) / sum((x - mean_x) ** 2 for x in xs)
+    fit = curves.line(frame)
+    assert fit.b_us == pytest.approx(1000 * slope) and fit.a_ms == pytest.approx(mean_y - slope * mean_x)
+    worst = max(abs(y / (mean_y + slope * (x - mean_x)) - 1) for x, y in pairs)
+    assert fit.residual_pct == pytest.approx(100 * worst) and fit.n == 24
+
+
+def test_percentiles_are_those_of_linear_interpolation():
+    """p of n sorted values lies at place p (n - 1), between its two neighbours."""
+    gaps = [1.0, 2.0, 4.0, 8.0, 16.0]
+    row = sweeps.text(100, 1.0)
+    stamps = [0.0]
+    for gap in gaps:
+        stamps.append(stamps[-1] + gap / 1000)
+    row["token_stamps_s"] = stamps
+    line = curves.by_length([row], None).iloc[0]
+    assert [line[f"itl_p{p}_ms"] for p in (50, 90, 99)] == pytest.approx([4.0, 8 + 0.6 * 8, 8 + 0.96 * 8])
+
+
+def test_a_length_whose_process_ended_is_not_said_to_lack_memory():
+    rows = [*sweeps.lengths(), sweeps.text(8000, 1.0, visit="first")]
+    assert "ended" in curves.by_length(rows, 500.0).iloc[-1]["tpot_ms_reason"]["en"]
+    full = [*sweeps.lengths(), sweeps.text(8000, 1.0, visit="first", error="out of memory")]
+    assert "memory" in curves.by_length(full, 500.0).iloc[-1]["tpot_ms_reason"]["en"]
+
+
 def test_a_jump_is_no_line():
     rows = sweeps.lengths(a_ms=20.0, b_us=0.0, contexts=(100, 500, 1000, 2000))
     for row in rows:
@@ -165,6 +240,17 @@ def test_a_rate_five_percent_above_the_measured_ceiling_is_impossible():
     assert codes(found) == ["IMPOSSIBLE_RATE"] and "synchronise" in said(found[0])
     near = curve_judges.judge_phases(sweeps.lengths(a_ms=2.0, b_us=0.0, contexts=(10, 20, 30)), MEASURED)
     assert codes(near) == ["PREFILL_AND_DECODE"]
+    over = sweeps.lengths(a_ms=1.94, b_us=0.0, contexts=(10, 20, 30))  # 1 GB and 2 MB of cache: 103.3% of 500 GB/s
+    assert codes(curve_judges.judge_phases(over, MEASURED)) == ["PREFILL_AND_DECODE"]
+    stated = curve_judges.judge_phases(over, roof.Roof(500.0, "stated"))
+    assert codes(stated) == ["IMPOSSIBLE_RATE"], "a peak that the maker states cannot be passed at all"
+
+
+def test_a_rate_that_is_impossible_at_a_long_context_only_is_seen():
+    """100 kB a position: 2 ms a token are 100% of 500 GB/s at no context, and 140% at 4,000 positions."""
+    found = curve_judges.judge_phases(sweeps.lengths(a_ms=2.0, b_us=0.0, contexts=(10, 400, 4000)), MEASURED)
+    assert codes(found) == ["IMPOSSIBLE_RATE"]
+    assert found[0]["numbers"]["roof_pct"] == pytest.approx(100 * (1e9 + 1e5 * 4006.5) / 2.0 / 1e6 / 500, rel=1e-3)
 
 
 def test_first_visits_that_cost_and_that_do_not():

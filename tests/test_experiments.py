@@ -16,6 +16,7 @@ from rocmlab import (
     experiments,
     findings,
     predictions,
+    random_weights,
     remedies,
     results,
     step_costs,
@@ -387,8 +388,8 @@ SMALL = {
 def subject(request, monkeypatch):
     from rocmlab import arms, models
 
-    monkeypatch.setitem(models.PRESETS, "small-qwen3", SMALL)
-    monkeypatch.setattr(models, "PRESETS", dict(models.PRESETS))
+    monkeypatch.setitem(random_weights.PRESETS, "small-qwen3", SMALL)
+    monkeypatch.setattr(random_weights, "PRESETS", dict(random_weights.PRESETS))
     return arms.Subject(models.load(f"random:{request.param}", CPU, "float32"), CPU, "float32", context=20)
 
 

@@ -9,9 +9,9 @@ import machines as m
 import made
 import pytest
 import sweeps
+from machines import changed, mixed, without_ledger
 
 from rocmlab import best_remedy, everyday, findings, hypotheses, speed_roofs, suspects, waterfall, words
-from rocmlab.sections import verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 S, R, U, N = "supported", "refuted", "undecided", "not_applicable"
@@ -23,20 +23,6 @@ def judged(clues, suspect):
 
 def verdicts(clues):
     return {one.suspect: one.verdict for one in hypotheses.judge(clues)}
-
-
-def changed(clues, *, account=None, **rows):
-    """The same machine with other records; `account` are entries of the account to replace."""
-    other = dict(clues.account or {}) | (account or {})
-    return dataclasses.replace(clues, account=other if clues.account else None, rows=clues.rows | rows)
-
-
-def without_ledger(clues):
-    return dataclasses.replace(clues, account=None)
-
-
-def mixed(clues):
-    return changed(clues, account={"regime": "mixed", "binding": None})
 
 
 def windows(queued_ms):
@@ -346,37 +332,6 @@ def test_without_one_of_its_four_parts_there_is_no_two_sided_roofline():
 
 def codes(found):
     return [one["code"] for one in found]
-
-
-def test_the_answer_to_slow_follows_the_regime():
-    def answer(clues):
-        found = verdict.answer_slow(clues, hypotheses.judge(clues))
-        return found and found["code"]
-
-    assert answer(m.h200()) == "VERDICT_HOST_BOUND"
-    assert answer(m.gfx1032()) == "VERDICT_AT_ROOF"
-    assert answer(m.fallback()) == "VERDICT_DEVICE_BOUND"
-    assert answer(mixed(m.h200())) == "VERDICT_MIXED"
-    assert answer(m.slow_cpu()) == "VERDICT_CPU"
-    assert answer(m.cpu_at_roof()) == "VERDICT_AT_ROOF"
-    assert answer(changed(m.h200(), account={"regime": "undecided", "binding": None})) is None
-    assert answer(without_ledger(m.h200())) is None
-
-
-def test_the_answer_names_its_parts_with_their_ms():
-    found = verdict.answer_slow(m.h200(), hypotheses.judge(m.h200()))
-    said = findings.say(found)["sentence"]
-    assert "launching kernels 11.3 ms, Python and operator dispatch 6.90 ms" in said and "4.53 ms" in said
-    assert "启动 kernel 11.3 ms" in findings.say(found, "zh")["sentence"]
-    products = findings.say(verdict.answer_slow(m.fallback(), hypotheses.judge(m.fallback())))["sentence"]
-    assert "slow matrix products 26.0 ms" in products and "launching" not in products
-
-
-def test_much_that_is_unexplained_is_said_with_the_parts():
-    left = changed(m.h200(), account={"residual": m.part("residual", 4.0)})
-    said = findings.say(verdict.answer_slow(left, hypotheses.judge(left)))["sentence"]
-    assert "unexplained 4.00 ms" in said
-    assert "unexplained" not in findings.say(verdict.answer_slow(m.h200(), hypotheses.judge(m.h200())))["sentence"]
 
 
 def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():

@@ -13,13 +13,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from browsers import chromium, lacking
 
 from rocmlab import results
 
 ROOT = Path(__file__).resolve().parent.parent
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
 START_S, RUN_S = 60, 150  # other tests run beside this one
 TINY = """run_dir: str = ""
 arch: str = "cpu"
@@ -36,13 +34,6 @@ limit_s: int = 120"""
 # What the browser asks for in vain without anything being wrong: parts of an address, each with its reason. None is
 # known: an own configuration folder and no network leave nothing to complain about.
 HARMLESS: tuple[str, ...] = ()
-
-
-def lacking(reason: str):
-    """Skip with the reason; where everything must be there, fail."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +90,7 @@ def _answering(server, log: Path) -> str:
 @pytest.fixture
 def page(address):
     """A browser page, what its console complained about, and what it asked for in vain."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        lacking("playwright is not installed")
-    if CHROMIUM is None:
-        lacking("no chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium("--disable-gpu") as browser:
         page = browser.new_page(viewport={"width": 1300, "height": 1000})
         complaints: list[str] = []
         missing: list[str] = []
@@ -114,7 +98,6 @@ def page(address):
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         yield page, complaints, missing
-        browser.close()
 
 
 def edit(page, visits: int) -> None:

@@ -15,7 +15,7 @@ from rocmlab import (
     isolate,
     libraries,
     logbook,
-    models,
+    random_weights,
     results,
     workload,
 )
@@ -53,7 +53,7 @@ def whole(steps=1, n=1, **more):
 
 
 def test_qwen3_needs_197_products_a_token():
-    needed = gemms.required(models.PRESETS["qwen3-0.6b"])
+    needed = gemms.required(random_weights.PRESETS["qwen3-0.6b"])
     assert gemms.total(needed) == 197
     assert {(one.name, one.m, one.k, one.count) for one in needed} >= {
         ("q_proj", 2048, 1024, 28), ("k_proj", 1024, 1024, 28), ("o_proj", 1024, 2048, 28),
@@ -65,7 +65,7 @@ def test_qwen3_needs_197_products_a_token():
 def test_the_config_s_count_agrees_with_the_model_s_own_modules(preset):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    values = {k: v for k, v in models.PRESETS[preset].items() if k != "rope_theta"}
+    values = {k: v for k, v in random_weights.PRESETS[preset].items() if k != "rope_theta"}
     config = transformers.AutoConfig.for_model(**values)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
@@ -215,17 +215,6 @@ def test_plans_made_in_every_decode_step_are_a_fault_and_fewer_are_none(made, sa
     assert ("PLANS_IN_EVERY_STEP" in found) == said
     if said:
         assert found["PLANS_IN_EVERY_STEP"]["numbers"] == {"plans_made": 2, "plans_ms_a_step": 25.0}
-
-
-def test_children_share_compiled_modules_only_where_python_writes_none(monkeypatch, tmp_path):
-    pytest.importorskip("torch")
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    assert logbook.bytecode("x") == {}
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(logbook.importlib.util, "cache_from_source", lambda path: str(tmp_path / "none.pyc"))
-    assert logbook.bytecode("x") == {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": "x"}
-    monkeypatch.setattr(logbook.importlib.util, "cache_from_source", lambda path: __file__)
-    assert logbook.bytecode("x") == {}
 
 
 def test_the_findings_can_come_out_each_way():

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -158,12 +159,105 @@ def test_every_operator_that_is_right_stays_well_inside_and_one_wrong_bit_patter
             assert tolerance.compare(wrong, wanted, dtype, 256)["outside"] > 0
 
 
+def test_wrong_everywhere_by_a_little_is_outside_where_rounding_would_cancel():
+    """Eight roundings in bfloat16 allow 4 x 8 / 128 = a quarter of each element, but all of them do not go one way:
+    on average 2 x (sqrt(8) / 128 + 8 x 2^-23) = 4.4%."""
+    import torch
+
+    assert tolerance.relative_rms("bfloat16", 64, 8) == pytest.approx(2 * (8**0.5 / 128 + 8 * 2.0**-23))
+    wanted = torch.randn(256, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    rounded = wanted.bfloat16()
+    assert tolerance.compare(rounded, wanted, "bfloat16", 64, 8)["over_tolerance"] < 0.2
+    found = tolerance.compare(rounded * 1.1, wanted, "bfloat16", 64, 8)
+    assert found["outside"] > 0 and 2 < found["over_tolerance"] < 2.6  # 0.1 of 0.044
+    one = torch.ones(1, dtype=torch.float64)
+    assert tolerance.compare(one * 1.1, one, "bfloat16", 64, 8)["outside"] == 0  # of one element no average tells
+
+
 # ---- everything that can go wrong
 
 
 def test_no_row_is_lost_and_each_has_its_verdict(bad):
     _, rows = bad
     assert [(name, evidence.verdict(row)) for name, row in rows.items()] == TRIES
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    run = study(tmp_path_factory.mktemp("planted"), "bad_operators:PLANTED", limit_s=30)
+    return {(row["op"], row["dtype"]): row for row in results.rows(run.path, "operators")}
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("right", ["PASS", "PASS", "PASS"]),
+        ("right_with_many_roundings", ["PASS", "PASS", "PASS"]),
+        ("tail_lost", ["WRONG_VALUE"] * 3),
+        ("over_1024", ["WRONG_VALUE"] * 3),
+        ("over_1024_but_small", ["PASS"] * 3),  # which is why sizes stand beside a result
+        ("bfloat16_only", ["PASS", "PASS", "WRONG_VALUE"]),
+        ("a_tenth_in_bfloat16", ["PASS", "PASS", "WRONG_VALUE"]),
+        ("in_place", ["WRONG_VALUE"] * 3),
+        ("crashes_either_way", ["CRASH"] * 3),
+    ],
+)
+def test_a_kernel_wrong_in_one_place_or_dtype_does_not_pass_and_a_right_one_does(planted, name, codes):
+    assert [evidence.verdict(planted[name, dtype]) for dtype in operators.FLOATS] == codes
+
+
+def test_an_operator_that_writes_to_its_input_is_told_so(planted):
+    row = planted["in_place", "float32"]
+    assert row["inputs"][0]["inputs_changed"] == 37 * 41 and evidence.levels(row)["matches_cpu"] == "no"
+    assert operator_judges.first_line(row) == "it wrote to its own input, 1517 elements (random: 37x41)"
+    assert planted["right", "float32"]["inputs"][0]["inputs_changed"] == 0
+
+
+def test_a_crash_with_the_library_off_as_well_is_no_fault_of_the_library(planted):
+    import torch
+
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this build of torch has no oneDNN to switch off")
+    row = planted["crashes_either_way", "float32"]
+    assert (row["retry"]["verdict"], row["retry"]["switch"]) == ("CRASH", "oneDNN off")
+    assert [one["code"] for one in operator_judges.judge([row]) if "LIBRARY" in one["code"]] == ["NOT_THE_LIBRARY"]
+
+
+@pytest.mark.parametrize("code", ["NOT_SUPPORTED", "OUT_OF_MEMORY", "NO_REFERENCE"])
+def test_a_second_try_that_was_refused_blames_nobody(planted, code):
+    row = {**planted["tail_lost", "float32"], "retry": {"switch": "MIOpen off", "verdict": code}}
+    assert [one["code"] for one in operator_judges.judge([row]) if "LIBRARY" in one["code"]] == []
+
+
+def test_a_second_result_on_another_device_is_seen():
+    import torch
+
+    from rocmlab import operator_trial
+
+    here, there = torch.ones(1), torch.ones(1, device="meta")
+    assert operator_trial._device([here, there], "cpu") == "meta"
+    assert operator_trial._device([here, here], "cpu") == "cpu" and operator_trial._device([], "cpu") is None
+    assert evidence.verdict(row(device="cpu")) == "CPU_RESULT"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends by a signal of POSIX")
+def test_a_worker_that_ends_after_its_answer_is_noted_at_that_operator_and_costs_none(tmp_path, monkeypatch):
+    whole = results.Run.append
+
+    def slowly(self, table, row):  # time for the end to come before the next request
+        whole(self, table, row)
+        time.sleep(0.8)
+
+    monkeypatch.setattr(results.Run, "append", slowly)
+    run = study(tmp_path, "bad_operators:LATE", limit_s=30)
+    rows, _ = operator_study.merged(operator_study.attempts(run.path))
+    codes = {row["op"]: evidence.verdict(row) for row in rows}
+    assert codes == {
+        "ends_later": "PASS_WITH_WARNING",
+        "good_after_a_late_end": "PASS",
+        "ends_later_and_last": "PASS_WITH_WARNING",
+    }
+    assert "SIGSEGV" in rows[0]["warnings"][0] and rows[1]["worker"] == rows[0]["worker"] + 1
 
 
 def test_each_end_says_how_it_came(bad):
@@ -213,6 +307,22 @@ def test_a_second_try_with_the_library_off_tells_the_library_from_the_card(bad):
     assert "oneDNN off" in findings.say(codes["LIBRARY_AT_FAULT"])["sentence"]
     both = {**rows["library_at_fault"], "retry": {"switch": "MIOpen off", "verdict": "NAN"}}
     assert [one["code"] for one in operator_judges.judge([both]) if "LIBRARY" in one["code"]] == ["NOT_THE_LIBRARY"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "RuntimeError: miopenStatusAllocFailed",
+        "RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_a_library_without_room_for_its_workspace_is_out_of_memory(error):
+    from rocmlab import decode
+
+    assert evidence.verdict(row(error=error)) == "OUT_OF_MEMORY" and decode.is_out_of_memory(RuntimeError(error))
+    assert not decode.is_out_of_memory(RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED"))
 
 
 def test_the_page_shows_every_failure_and_the_histogram_adds_up(bad):

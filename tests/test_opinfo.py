@@ -77,6 +77,55 @@ def test_a_lie_is_seen_and_not_excused(entries, monkeypatch, change, code):
     assert row.get("no_reference") is None
 
 
+def _tail(made):
+    made = made.clone()
+    made.view(-1)[-1] = 0
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["add", "mm", "nn.functional.linear", "tanh"])
+@pytest.mark.parametrize("change", [lambda made: made * 0.5, _tail], ids=["half", "tail"])
+def test_a_lie_in_any_dtype_is_seen_and_not_excused(entries, monkeypatch, name, dtype, change):
+    """Rounding bfloat16 inputs moves a result by a hundredth; that must not excuse half of it, nor a lost last one."""
+    monkeypatch.setitem(entries, name, Lying(entries[name], change))
+    row = look(name, dtype)
+    assert evidence.verdict(row) == "WRONG_VALUE" and row.get("no_reference") is None
+
+
+def test_wrong_by_a_little_everywhere_is_seen_in_bfloat16(entries, monkeypatch):
+    for name in ("add", "tanh", "softmax", "nn.functional.conv2d"):
+        monkeypatch.setitem(entries, name, Lying(entries[name], lambda made: made * 1.2))
+        assert evidence.verdict(look(name, "bfloat16")) == "WRONG_VALUE", name
+
+
+def test_another_number_of_results_is_wrong_and_none_is_no_proof(entries, monkeypatch):
+    monkeypatch.setitem(entries, "tanh", Lying(entries["tanh"], lambda made: (made, made)))
+    assert evidence.verdict(look("tanh")) == "WRONG_VALUE"
+    monkeypatch.setattr(Lying, "op", lambda self, *args, **kwargs: ())
+    row = look("tanh")
+    assert evidence.verdict(row) == "NO_REFERENCE" and "no sample" in row["no_reference"]
+    assert evidence.levels({**row, "device_asked": "cpu"})["matches_cpu"] == "unknown"
+
+
+def test_an_entry_that_begins_with_empty_samples_is_still_compared(entries):
+    row = look("nn.functional.unfold")  # its first hundreds of samples have no element
+    assert evidence.verdict(row) == "PASS" and row["inputs"][0]["elements"] > 0
+
+
+def test_an_exact_zero_is_no_scale_for_what_rounding_leaves(entries):
+    """One element less its own mean, times 1 / sqrt(eps): zero in float64, a rounding of the mean in bfloat16."""
+    import torch
+
+    wanted, sample = [torch.zeros(1, dtype=torch.float64)], type("S", (), {})()
+    sample.input, sample.args, sample.kwargs = torch.tensor([8.5]), (), {}
+    near, far = ([torch.tensor([value], dtype=torch.bfloat16)] for value in (0.001, 0.5))
+    assert opinfo_trial._cancels(near, wanted, sample, torch.bfloat16)
+    assert not opinfo_trial._cancels(far, wanted, sample, torch.bfloat16)  # a rounding of 8.5 is 0.066
+    assert not opinfo_trial._cancels(wanted, wanted, sample, torch.bfloat16)  # right this time: not steady, not excused
+    assert not opinfo_trial._cancels(near, [torch.ones(1).double()], sample, torch.bfloat16)
+
+
 def test_an_exception_is_a_row(entries, monkeypatch):
     def fail(made):
         raise RuntimeError("miopenStatusInternalError")

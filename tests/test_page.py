@@ -1,47 +1,21 @@
 """The pages in a real browser: two widths, two schemes, two languages; nothing asked from outside, nothing broken."""
 
-import os
-import shutil
-
 import page_case
 import pytest
+from browsers import chromium
 
-from rocmlab import report
-
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
 PAGES = ("index.html", "index.zh.html", "pages/01.html", "pages/03.html", "pages/03.zh.html")
-
-
-def lacking(reason: str):
-    """Skip with the reason; where everything must be there, fail."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        page_case.provide(patch, n03=page_case.generation)
-        run = page_case.copy(tmp_path_factory.mktemp("a page with 空格"))
-        report.build(run)
-    return run
+    return page_case.built(tmp_path_factory.mktemp("a page with 空格"))
 
 
 @pytest.fixture(scope="module")
 def browser():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        lacking("playwright is not installed")
-    if CHROMIUM is None:
-        lacking("no chromium on this machine")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import nbformat
 import page_case
 import pytest
 
-from rocmlab import display, findings, outline, pages, plots, report, sections, words
+from rocmlab import display, figures, findings, outline, pages, report, sections, words
 
 BAR = "".join(f"\r{i:3d}%|{'█' * (i // 10):<10}| {i}/100 [00:0{i // 20}<00:05]" for i in range(101))
 
@@ -125,7 +125,7 @@ def test_a_part_that_is_not_there_says_why_in_each_language(shown, absent, missi
 
 
 def test_a_figure_keeps_its_words_in_both_languages(shown, tmp_path):
-    figure, _ = plots.canvas()
+    figure, _ = figures.canvas()
     out = shown(display.show_figure, figure, {"en": "An empty axis", "zh": "空的坐标轴"})[0]
     assert base64.b64decode(out.data["image/png"]).startswith(b"\x89PNG")
     assert out.metadata["image/png"]["alt"] == "An empty axis"

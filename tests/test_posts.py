@@ -8,7 +8,7 @@ from pathlib import Path
 import page_case
 import pytest
 
-from rocmlab import bugreport, report, results
+from rocmlab import bugreport, results
 
 TAG = re.compile(r"<(?!https?:)/?[A-Za-z][^>\n]*>")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]*)\)")
@@ -48,11 +48,8 @@ def _block(lines):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        page_case.provide(patch, n03=page_case.generation)
-        run = page_case.copy(tmp_path_factory.mktemp("posts 帖子"))
-        report.build(run)
-        bugreport.write(run)
+    run = page_case.built(tmp_path_factory.mktemp("posts 帖子"))
+    bugreport.write(run)
     return run
 
 

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import page_case
 import pytest
-from bs4 import BeautifulSoup
+from page_case import soup
 
 from rocmlab import findings, outline, report, results, sections, words
 
 # An address in the text (an install command) asks for nothing; in an attribute or a style sheet it would.
 OUTSIDE = re.compile(r"=\s*[\"']?https?:|[\"'(]//|@import|url\(|<script|javascript:|<iframe", re.IGNORECASE)
-
-
-def soup(path: Path) -> BeautifulSoup:
-    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
 @pytest.fixture(autouse=True)
@@ -219,20 +215,6 @@ def test_discarded_suspects_only_when_there_are_any(tmp_path, monkeypatch):
     report.build(run)
     block = soup(run / "index.html").select_one("#discarded").parent
     assert "13% of the roof" in block.select_one("li").text
-
-
-@pytest.mark.parametrize(
-    ("sentence", "bold"),
-    [
-        ("The GPU writes 25.0 tok/s, 1.80× the CPU (13.9 tok/s).", ["25.0 tok/s", "1.80×", "13.9 tok/s"]),
-        ("GPU 快 1.8 倍，显存带宽用了 13.2%。", ["1.8 倍", "13.2%"]),
-        ("gfx1032 under torch 2.9.1 <b> on Windows 11", []),
-    ],
-)
-def test_numbers_stand_out_in_the_answers(sentence, bold):
-    marked = BeautifulSoup(str(report.templates().filters["numbers"](sentence)), "html.parser")
-    assert [tag.text for tag in marked.find_all("b")] == bold
-    assert marked.text == sentence
 
 
 def test_a_section_says_its_answer_first_and_folds_what_is_more(tmp_path, monkeypatch):

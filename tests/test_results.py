@@ -128,3 +128,11 @@ def test_a_machine_without_an_account_entry_still_writes(monkeypatch, run):
     monkeypatch.setattr(getpass, "getuser", nobody)
     run.append("speed", {"value": 1})
     assert results.rows(run.path, "speed")[0]["value"] == 1
+
+
+def test_a_child_process_appends_to_the_same_run(tmp_path):
+    run = results.start("03", str(tmp_path))
+    given = run.where()
+    child = results.Run(Path(given["run_dir"]), given["notebook"], given["attempt"])
+    child.append("table", {"value": 1})
+    assert [row["value"] for row in run.rows("table")] == [1]

@@ -113,6 +113,17 @@ def test_rocm_smi_by_pci_address():
     assert sensor_sources.card_of("rocm-smi", "", "0000:03:00.0") == {}
 
 
+def test_the_only_card_of_a_tool_is_another_when_it_prints_another_address():
+    """A processor with graphics of its own may be all that a tool lists."""
+    cards = json.loads(text_of("rocm-smi.json"))
+    only = json.dumps({"card0": cards["card0"]})
+    assert sensor_sources.card_of("rocm-smi", only, "0000:03:00.0")["temp_c"] == 64
+    assert sensor_sources.card_of("rocm-smi", only, "0000:0b:00.0") == {}
+    assert sensor_sources.card_of("rocm-smi", only, None)["temp_c"] == 64, "the only one, and nothing to compare with"
+    silent = {key: value for key, value in cards["card0"].items() if "bus" not in key.lower()}
+    assert sensor_sources.card_of("rocm-smi", json.dumps({"card0": silent}), "0000:0b:00.0")["temp_c"] == 64
+
+
 def test_nvidia_smi_and_windows_counters():
     line = "0, NVIDIA H200, 550.54, 41, 310.5, 700.0, 1980, 2619, 99, 143771, 20480, 16, 16, 5, 5\n"
     found = sensor_sources.card_of("nvidia-smi", line, "0000:03:00.0")

@@ -12,8 +12,8 @@ from rocmlab import (
     isolate,
     ledger,
     ledger_quantities,
-    models,
     prefilled,
+    random_weights,
     replay,
     results,
     rig,
@@ -348,6 +348,6 @@ def test_a_model_that_cannot_be_loaded_is_a_row(tmp_path):
 
 
 def test_presets_have_a_twin():
-    for name, values in models.PRESETS.items():
+    for name, values in random_weights.PRESETS.items():
         config = AutoConfig.for_model(**{k: v for k, v in values.items() if k != "rope_theta"})
         assert twin.config_of(config).num_hidden_layers == values["num_hidden_layers"], name

@@ -1,5 +1,6 @@
 """Intervals against tables and arithmetic; other work against a burner whose share is known."""
 
+import math
 import multiprocessing
 import random
 import statistics
@@ -14,6 +15,16 @@ from rocmlab import timing
 @pytest.mark.parametrize(("n", "rank"), [(5, 0), (6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (30, 10)])
 def test_interval_ranks_are_those_of_the_sign_test_table(n, rank):
     assert timing.interval_rank(n) == rank
+
+
+def test_interval_ranks_of_many_samples_are_exact_and_near_the_normal_rule():
+    """k is about n/2 - 0.98 sqrt(n); the probability beyond it, added up in whole numbers, is at most 2.5%."""
+    for n in (100, 1001, 20_000):
+        k = timing.interval_rank(n)
+        assert abs(k - (n / 2 - 0.98 * n**0.5)) < 1.5
+    n, k = 100, timing.interval_rank(100)
+    tails = [2 * sum(math.comb(n, i) for i in range(below)) for below in (k, k + 1)]
+    assert 20 * tails[0] <= 2**n < 20 * tails[1]
 
 
 def test_median_interval_of_fifteen_known_samples():
@@ -48,6 +59,24 @@ def test_a_ratio_of_noise_reaches_over_one():
     a, b = ([draw.gauss(10, 1) for _ in range(20)] for _ in range(2))
     found = timing.ratio_interval(a, b)
     assert found.low < 1 < found.high
+
+
+def test_the_bootstrap_ends_where_its_exact_distribution_does():
+    """Of 17 blocks drawn again the median is at most x(j) when nine or more draws are, each with probability j/17.
+
+    That is 0.008 for x(4), 0.036 for x(5), 0.104 for x(6): 2.5% lies at x(5), 5% would lie at x(6).
+    """
+    wanted = {}
+    for j in (4, 5, 6):
+        wanted[j] = sum(math.comb(17, i) * (j / 17) ** i * (1 - j / 17) ** (17 - i) for i in range(9, 18))
+    assert wanted[4] < 0.025 < wanted[5] < 0.05 < wanted[6]
+    found = timing.ratio_interval([float(n) for n in range(1, 18)], [1.0] * 17)
+    assert (found.median, found.low, found.high, found.n, found.enough) == (9, 5, 13, 17, True)
+
+
+def test_a_gap_no_wider_than_a_side_is_a_tail_and_no_second_state():
+    assert timing.two_states([10, 11, 12, 13, 14, 15, 20, 21, 22]) is None  # 5 apart, and 5 wide
+    assert timing.two_states([10, 11, 12, 13, 14, 15, 20.5, 21, 22]) is not None
 
 
 def test_two_states_need_an_empty_middle_and_three_samples_each():

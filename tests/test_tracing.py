@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import tracemaker as make
 
-from rocmlab import findings, lanes, plots, results, rocprofv3, tables, trace_judge, tracing, words
+from rocmlab import figures, findings, lanes, results, rocprofv3, tables, trace_judge, tracing, words
+from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.readers import traces
 from rocmlab.sections import profiler
 
@@ -27,7 +28,7 @@ def made_up(tmp_path, events, arms, device="cuda:0", **header):
     if events is not None:
         path = tmp_path / "trace.json"
         path.write_bytes(make.written(events))
-        run.append("profiler", common | {"what": "trace", **tracing.summary(path)})
+        run.append("profiler", common | {"what": "trace", **tracing.summary(traces.load(path))})
     return run
 
 
@@ -109,9 +110,9 @@ def test_figures_are_drawn_wide_and_narrow_with_words_for_both_languages(tmp_pat
     assert [figure.name for figure in made.figures] == ["step", "idle"]
     for figure in made.figures:
         assert figure.alt["en"] and figure.alt["zh"]
-        plots.save(figure.draw(), tmp_path, figure.name)
-        with plots.narrow():
-            plots.save(figure.draw(), tmp_path, f"{figure.name}-narrow")
+        figures.save(figure.draw(), tmp_path, figure.name)
+        with figures.narrow():
+            figures.save(figure.draw(), tmp_path, f"{figure.name}-narrow")
     assert len(list(tmp_path.glob("*.png"))) == 4
 
 
@@ -180,7 +181,7 @@ def test_decoding_by_hand_writes_the_same_tokens_as_generate():
     from rocmlab import generate, models
 
     loaded = models.load("random:tiny", "cpu", "float32")
-    ids = models.prompt_ids(loaded, models.PROMPTS["short_factual"])
+    ids = prompt_ids(loaded, PROMPTS["short_factual"])
     expected = generate.generation(loaded, "cpu", ids, 5)["token_ids"]
     written = []
 
@@ -277,3 +278,28 @@ def test_the_notebook_is_committed_clean_and_asks_its_question():
     assert all(not c.get("outputs") and c.get("execution_count") is None for c in cells)
     assert sum("parameters" in c["metadata"].get("tags", []) for c in cells) == 1
     assert max(len(c["source"]) for c in cells if c["cell_type"] == "code") <= 12
+
+
+def test_own_times_are_those_of_the_profilers_own_table(tmp_path):
+    values = torch.randn(4, 8, 32)
+    layer = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.SiLU(), torch.nn.Linear(64, 32))
+    with tracing.profile("cpu") as prof, torch.inference_mode():
+        for _ in range(3):
+            layer(values).softmax(-1)[
+                0, 0, 0
+            ].item()  # no operator that calls one of its own name: torch counts those once
+    own = {row["name"]: row for row in tracing.operators(traces.load(tracing.keep(prof, tmp_path / "t.json.gz")))}
+    theirs = {row.key: row for row in prof.key_averages() if row.key in own}
+    assert len(own) == len(theirs) == tracing.TOP
+    for name, row in theirs.items():
+        assert own[name]["n"] == row.count
+        assert own[name]["self_cpu_us"] == pytest.approx(row.self_cpu_time_total, abs=0.5 + 0.01 * row.count)
+
+
+def test_a_trace_loses_secrets_in_values_of_private_keys_and_in_names():
+    text = (
+        '{"token": 5, "api_key": "geheim123", "file": "%s/x.py", "n": "\\"q\\"", "gpu": "GPU-12345678-1234-1234-1234"}'
+    )
+    clean = tracing._redacted(text % Path.home().as_posix())
+    assert "geheim123" not in clean and str(Path.home()) not in clean and "12345678" not in clean
+    assert json.loads(clean)["n"] == '"q"' and json.loads(clean)["token"] == 5

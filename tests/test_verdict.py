@@ -6,9 +6,21 @@ import re
 import machines as m
 import page_case
 import pytest
-from bs4 import BeautifulSoup
+from page_case import soup
 
-from rocmlab import clues, findings, hypotheses, outline, plots, report, runner, sections, suspects, words
+from rocmlab import (
+    clues,
+    figures,
+    findings,
+    hypotheses,
+    outline,
+    report,
+    runner,
+    sections,
+    suspects,
+    verdict_judges,
+    words,
+)
 from rocmlab.sections import experiments, verdict
 
 FOLDERS = {
@@ -30,10 +42,6 @@ def built(tmp_path_factory):
     run = folder(tmp_path_factory.mktemp("verdict"), "h200")
     report.build(run)
     return run
-
-
-def soup(path):
-    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
 # ---- the page
@@ -94,8 +102,8 @@ def test_every_machine_gets_a_section_in_both_languages(tmp_path, name):
             assert said["sentence"] and findings.UNKNOWN[lang] not in said["sentence"], said
     for figure in part.figures:
         figure.draw()
-        with plots.narrow():
-            assert figure.draw().get_size_inches()[0] == plots.NARROW_IN
+        with figures.narrow():
+            assert figure.draw().get_size_inches()[0] == figures.NARROW_IN
     assert part.lead == "waterfall" and not part.missing
 
 
@@ -152,7 +160,7 @@ def delay(name, dose, shown):
 def test_delays_say_what_most_likely_binds_where_the_ledger_does_not(host, device, lane, said):
     doses = (("host_delay", 0.5, host), ("device_delay_hidden", 0.3, device))
     rows = [delay(name, dose, shown) for name, dose, shown in doses if shown is not None]
-    found = verdict.still_open(open_machine(experiments=rows), [])
+    found = verdict_judges.still_open(open_machine(experiments=rows), [])
     assert found["variant"] == lane and said in findings.say(found)["sentence"]
     for lang, why in (("en", "an upper bound only"), ("zh", "只是上限")):
         assert why in findings.say(found, lang)["sentence"]
@@ -161,7 +169,7 @@ def test_delays_say_what_most_likely_binds_where_the_ledger_does_not(host, devic
 def test_delays_of_one_text_say_nothing_about_a_step_of_many():
     made = open_machine(experiments=[delay("host_delay", 0.5, 0.98)])
     made.account["subject"] = {**made.account["subject"], "batch": 256}
-    assert verdict.still_open(made, [])["variant"] is None
+    assert verdict_judges.still_open(made, [])["variant"] is None
 
 
 @pytest.mark.parametrize(("status", "said"), [("OUT_OF_MEMORY", "HIP out of memory"), ("OK", "there is no ledger")])

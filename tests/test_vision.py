@@ -89,10 +89,11 @@ def wrong_network(network, layer_type):
 
 
 @pytest.mark.parametrize(("model", "kind"), [("vgg16", torch.nn.Linear), ("bert_base", torch.nn.LayerNorm)])
-def test_a_wrong_forward_pass_is_seen(right, model, kind):
+@pytest.mark.parametrize("arm", ["float32", "bfloat16"])
+def test_a_wrong_forward_pass_is_seen(right, model, kind, arm):
     network, wanted = right[model]
-    found = check(answers(model, wrong_network(network, kind), "cpu", split("float32"), PLAN), wanted)
-    assert vision_judges.faults({"model": model, "check": found, **split("float32")})
+    found = check(answers(model, wrong_network(network, kind), "cpu", split(arm), PLAN), wanted)
+    assert vision_judges.faults({"model": model, "check": found, **split(arm)})
 
 
 @pytest.mark.parametrize("arm", ["float32", "bfloat16"])
@@ -195,6 +196,74 @@ def test_a_batch_that_does_not_fit_is_halved_and_recorded(monkeypatch):
     monkeypatch.setattr(vision, "stepper", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA out of memory")))
     row, step = vision.first_runs(head, "vgg16", None, plan, {})
     assert step is None and row["kind"] == "failed" and "batch 1" in row["error"]
+
+
+def test_an_arm_that_no_longer_fits_beside_the_others_costs_itself_and_gives_its_memory_back(tmp_path):
+    import weakref
+
+    class Step:
+        def __init__(self, fits):
+            self.fits, self.calls = fits, 0
+
+        def __call__(self):
+            self.calls += 1
+            if self.calls > self.fits:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
+
+    run, steps = results.start("10", str(tmp_path)), {"float32": Step(1), "float16": Step(99), "bfloat16": Step(99)}
+    head = {"device": "cpu", "model": "vgg16", "load": {}}
+    made = {arm: (head | split(arm) | {"batch": 4}, step) for arm, step in steps.items()}
+    lost = weakref.ref(steps.pop("float32"))
+    vision._steady(run, made, Plan(**(GIVEN | {"rounds": 4})))
+    rows = run.rows("vision")
+    counts = {arm: sum(row["kind"] == "steady" and row.get("arm") == arm for row in rows) for arm in
+              ("float32", "float16", "bfloat16")}  # fmt: skip
+    assert counts == {"float32": 1, "float16": 4, "bfloat16": 4} and list(made) == ["float16", "bfloat16"]
+    (failed,) = [row for row in rows if row["kind"] == "failed"]
+    assert failed["arm"] == "float32" and "beside the other arms" in failed["error"]
+    assert failed["memory"]["asked_gib"] == 1.0 and lost() is None, "something still holds the arm that was given up"
+    with pytest.raises(RuntimeError, match="shapes"):
+        fails = lambda: (_ for _ in ()).throw(RuntimeError("shapes differ"))  # noqa: E731
+        vision._steady(run, {"float32": (head | split("float32"), fails)}, PLAN)
+
+
+@pytest.mark.parametrize("model", networks.CONVOLUTIONS)
+def test_channels_last_is_applied_to_weights_and_images(model):
+    """Strides of a 3 x 3 convolution's input and weights, as PyTorch sees them inside a step."""
+    seen: dict[str, list[bool]] = {}
+    last = torch.channels_last
+    for arm in ("float32", "float32 channels_last", "bfloat16 channels_last"):
+        network = networks.build(model, "tiny")
+        kept = seen.setdefault(arm, [])
+
+        def look(layer, given, kept=kept):
+            kept.append(given[0].is_contiguous(memory_format=last) and not given[0].is_contiguous())
+            kept.append(layer.weight.is_contiguous(memory_format=last) and not layer.weight.is_contiguous())
+
+        wide = [one for one in network.modules() if isinstance(one, torch.nn.Conv2d) and one.kernel_size == (3, 3)]
+        wide[-1].register_forward_pre_hook(look)
+        network_steps.stepper(model, network, 2, "cpu", split(arm), PLAN)()
+    assert seen["float32"] == [False, False]
+    assert seen["float32 channels_last"] == seen["bfloat16 channels_last"] == [True, True]
+
+
+def test_a_scaled_loss_moves_the_weights_as_an_unscaled_one_does(monkeypatch):
+    """GradScaler is off on the CPU; switched on, it must bring its gradients back before the optimiser takes them."""
+    asked = []
+    real = torch.amp.GradScaler
+
+    def scaler(kind, **options):
+        asked.append((kind, options["enabled"], options["init_scale"]))
+        return real("cpu", **(options | {"enabled": True}))
+
+    monkeypatch.setattr(torch.amp, "GradScaler", scaler)
+    network = networks.build("resnet50", "tiny")
+    plain = network_steps.stepper("resnet50", network, 4, "cpu", split("float32"), PLAN)
+    losses = [float(plain()) for _ in range(3)]
+    assert asked == [("cpu", False, network_steps.FIRST_SCALE)]
+    monkeypatch.setattr(network_steps, "FIRST_SCALE", 1.0)
+    once = network_steps.stepper("resnet50", network, 4, "cpu", split("float32"), PLAN)
+    assert [float(once()) for _ in range(3)] == pytest.approx(losses, rel=1e-4), "the scale must not move the weights"
 
 
 # ---- what the records say: tables whose right answer is known

@@ -34,7 +34,7 @@ class Table:
 
 @dataclass
 class Figure:
-    """A chart. `draw` takes nothing, draws on `plots.canvas()` and returns the matplotlib figure.
+    """A chart. `draw` takes nothing, draws on `figures.canvas()` and returns the matplotlib figure.
 
     It is called more than once (wide, and narrow for phones), so it must not keep state. `alt` says in words what the
     chart shows, with its main numbers.

@@ -14,6 +14,7 @@ from rocmlab import (
     attention_known,
     attention_tables,
     curves,
+    figures,
     gpus,
     plots,
     results,
@@ -141,9 +142,9 @@ def _count(rows: list[Row]) -> int:
 
 def _figure(phase: str, drawn: pd.DataFrame, foot: str) -> Figure:
     def draw() -> Any:
-        figure, ax = plots.canvas(3.4)
+        figure, ax = figures.canvas(3.4)
         plots.series(ax, drawn, x="length", value="attention_ms", unit="", x_unit="tokens", by="line", log_x=True)
-        plots.footer(figure, foot)
+        figures.footer(figure, foot)
         return figure
 
     return Figure(f"attention_{phase}", draw, alt(drawn), words.both(f"attention_figure_{phase}"))

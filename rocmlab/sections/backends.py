@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import backend_judges, backends, plots, results, words
+from rocmlab import backend_judges, backends, figures, plots, results, words
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
 NEEDS = "model needs"
@@ -92,9 +92,9 @@ def bars(counts: pd.DataFrame) -> pd.DataFrame:
 def draw(counts: pd.DataFrame, foot: str) -> Any:
     """Draw the products of one decode step as bars: needed by the model, and named by each log."""
     frame = bars(counts)
-    figure, ax = plots.canvas(0.9 + 0.36 * len(frame))
+    figure, ax = figures.canvas(0.9 + 0.36 * len(frame))
     plots.paired_bars(ax, frame, category="dtype", arm="source", value="gemms", unit="a token", ratio_of=None)
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -109,7 +109,7 @@ def footer(run: Path, done: dict[str, Any]) -> str:
     birth = results.birth(run)
     host = snapshot(run).get("host") or {}
     card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
-    return plots.footer_text(
+    return figures.footer_text(
         card=str(card), model=str(done.get("model")), dtype=" / ".join(done["dtypes"]), batch=1, n=done["steps"],
         date=str(birth.get("started") or ""), notice="counted in logs",
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import batch_judges, curve_judges, plots, results, speedup, sweep, words
+from rocmlab import batch_judges, curve_judges, figures, plots, results, speedup, sweep, words
 from rocmlab.findings import Finding, worst_first
 from rocmlab.roof import Roof
 from rocmlab.sections import Figure, Section, Table, Text, question
@@ -82,9 +82,9 @@ def lines(table: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _figure(name: str, drawn: pd.DataFrame, value: str, foot: str) -> Figure:
     def draw() -> Any:
-        figure, ax = plots.canvas(3.4)
+        figure, ax = figures.canvas(3.4)
         plots.series(ax, drawn, x="batch", value=value, unit="", by="line", log_x=True)
-        plots.footer(figure, foot)
+        figures.footer(figure, foot)
         return figure
 
     return Figure(name, draw, alt(name, drawn, value), words.both(f"figure_batch_{name}"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import alike, compare, compare_tables, findings, plots, reference, results, sides, words
+from rocmlab import alike, compare, compare_tables, figures, findings, reference, results, sides, words
 from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question
 from rocmlab.sides import Side
@@ -103,12 +103,12 @@ def draw_bars(bars: pd.DataFrame, foot: str) -> Any:
     """Draw one bar a device, in groups of equal settings, each under its heading; reported numbers grey and hatched."""
     groups = [group for _, group in bars.groupby("place")]
     lines = len(bars) + GROUP_SHARE * len(groups)
-    figure, ax = plots.canvas(0.75 + (0.44 if plots.is_narrow() else 0.27) * lines)
-    with plots.style():
+    figure, ax = figures.canvas(0.75 + (0.44 if figures.is_narrow() else 0.27) * lines)
+    with figures.style():
         y, top = 0.0, max(bars["value"].max(), bars["high"].astype(float).fillna(0).max())
         places, names = [], []
         for group in groups:
-            ax.text(0, y, str(group["setting"].iloc[0]), va="center", fontsize=9, color=plots.MUTED)
+            ax.text(0, y, str(group["setting"].iloc[0]), va="center", fontsize=9, color=figures.MUTED)
             y += 1
             for row in records(group):
                 _bar(ax, row, y, top)
@@ -117,33 +117,35 @@ def draw_bars(bars: pd.DataFrame, foot: str) -> Any:
                 y += 1
             y += GROUP_SHARE - 1
         ax.set_yticks(places, names)
-        ax.tick_params(axis="y", length=0, labelcolor=plots.INK, labelsize=8 if plots.is_narrow() else 9)
+        ax.tick_params(axis="y", length=0, labelcolor=figures.INK, labelsize=8 if figures.is_narrow() else 9)
         ax.set_ylim(y - 0.4, -0.6)
-        ax.set_xlim(0, top * (1.9 if plots.is_narrow() else 1.55))
+        ax.set_xlim(0, top * (1.9 if figures.is_narrow() else 1.55))
         ax.set_xlabel(unit(str(bars["metric"].iloc[0])))
         ax.grid(axis="x")
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
 def name(row: dict[str, Any]) -> str:
     """Return a bar's name: device and dtype, on a phone in short lines."""
-    if not plots.is_narrow():
+    if not figures.is_narrow():
         return f"{row['device']}, {row['dtype']}"
     return "\n".join([*textwrap.wrap(row["device"], 16), row["dtype"]])
 
 
 def _bar(ax: Any, row: dict[str, Any], y: float, top: float) -> None:
-    role = plots.ROLES[row["arm"]] if row["arm"] in plots.ROLES and not row["reported"] else plots.ROLES["ceiling"]
+    role = (
+        figures.ROLES[row["arm"]] if row["arm"] in figures.ROLES and not row["reported"] else figures.ROLES["ceiling"]
+    )
     hatch = "///" if row["reported"] else None
     face = "none" if row["reported"] else role.colour
     ax.barh(y, row["value"], 0.72, color=face, edgecolor=role.colour, hatch=hatch, linewidth=0.8)
     low, high = row["low"], row["high"]
     end = float(row["value"])
     if low is not None and high is not None and low == low and high == high:
-        ax.plot([low, high], [y, y], color=plots.INK, linewidth=1.1, solid_capstyle="butt")
+        ax.plot([low, high], [y, y], color=figures.INK, linewidth=1.1, solid_capstyle="butt")
         end = max(end, float(high))
     known = row["roof_pct"] == row["roof_pct"] and row["roof_pct"]
-    share = f" ({compare.percent(row['roof_pct'])}%{'' if plots.is_narrow() else ' of its roof'})" if known else ""
+    share = f" ({compare.percent(row['roof_pct'])}%{'' if figures.is_narrow() else ' of its roof'})" if known else ""
     said = words.number(float(row["value"])) + share + (", reported" if row["reported"] else "")
     ax.text(end + top * 0.012, y, said, va="center", color=role.text, fontsize=9)

@@ -12,6 +12,7 @@ from rocmlab import (
     changes,
     experiment_judges,
     experiments,
+    figures,
     ledger,
     ledger_judges,
     ledger_tables,
@@ -171,16 +172,16 @@ def points(lines: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame([{"experiment": _name(one["name"])} | {key: one[key] for key in keys} for one in ordered])
 
 
-@plots.styled
+@figures.styled
 def draw_predicted(lines: list[dict[str, Any]], foot: str) -> Any:
     """Draw, for each experiment, the predicted step beside the observed one on a line of "times as long"; "no change"
     is the upright line at 1."""
     frame = points(lines)
-    figure, ax = plots.canvas(1.4 + 0.3 * len(frame))
-    roles = plots.roles(["GPU", "CPU"])
+    figure, ax = figures.canvas(1.4 + 0.3 * len(frame))
+    roles = figures.roles(["GPU", "CPU"])
     for place, line in enumerate(frame.to_dict("records")):
         ends = [line["predicted_ratio"], line["observed_ratio"]]
-        colour = plots.RULE if line["hit"] else plots.MUTED
+        colour = figures.RULE if line["hit"] else figures.MUTED
         ax.plot(ends, [place, place], color=colour, linewidth=1.2, zorder=1)
         ax.plot(ends[1], place, marker="o", color=roles["GPU"].colour, markersize=6, linestyle="")
         ax.plot(
@@ -200,17 +201,17 @@ def draw_predicted(lines: list[dict[str, Any]], foot: str) -> Any:
     ax.set_xticks(ticks, [f"{t:g}×" for t in ticks])
     ax.minorticks_off()
     missed = [" (missed)" if not hit else "" for hit in frame["hit"]]
-    wide = figure.get_figwidth() > plots.NARROW_IN
+    wide = figure.get_figwidth() > figures.NARROW_IN
     names = [textwrap.fill(f"{n}{m}", 36 if wide else 20) for n, m in zip(frame["experiment"], missed, strict=True)]
     ax.set_yticks(range(len(frame)), names, fontsize=8)
-    ax.tick_params(axis="y", length=0, labelcolor=plots.INK)
+    ax.tick_params(axis="y", length=0, labelcolor=figures.INK)
     ax.set_ylim(len(frame) - 0.4, -0.9)
-    ax.axvline(1.0, color=plots.ROLES["ceiling"].colour, linestyle="--", linewidth=1.3, zorder=0)
-    ax.annotate("no change", (1.0, -0.75), xytext=(3, 0), textcoords="offset points", fontsize=8.5, color=plots.MUTED,
+    ax.axvline(1.0, color=figures.ROLES["ceiling"].colour, linestyle="--", linewidth=1.3, zorder=0)
+    ax.annotate("no change", (1.0, -0.75), xytext=(3, 0), textcoords="offset points", fontsize=8.5, color=figures.MUTED,
                 va="center")  # fmt: skip
     ax.set_xlabel("time of a step, changed / as it is")
     ax.grid(axis="x")
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -218,12 +219,12 @@ def draw_remedies(ranked: list[dict[str, Any]], foot: str) -> Any:
     """Draw tok/s of the loop as it is and with each remedy, the best first."""
     frame = bars(ranked)
     arms = list(dict.fromkeys(frame["arm"]))
-    figure, ax = plots.canvas(1.3 + 0.5 * len(set(frame["remedy"])))
+    figure, ax = figures.canvas(1.3 + 0.5 * len(set(frame["remedy"])))
     plots.paired_bars(
         ax, frame, category="remedy", arm="arm", value="decode_tok_s", unit="tok/s",
         ratio_of=(arms[0], arms[1]) if len(arms) == 2 else None,
     )  # fmt: skip
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 

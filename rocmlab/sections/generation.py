@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import plots, reference, results, speed, speedup, texts, timing, words
+from rocmlab import figures, plots, reference, results, speed, speedup, texts, timing, words
 from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
@@ -92,11 +92,11 @@ def draw_speed(frame: pd.DataFrame, foot: str) -> Any:
     """Draw decode rates by prompt: CPU and GPU in pairs with their ratio, or the CPU alone."""
     arms = [arm_name(frame, arm) for arm in speed.main_arms(frame)]
     ratio_of = (arms[1], arms[0]) if len(arms) == 2 else None
-    figure, ax = plots.canvas(0.9 + 0.42 * len(arms) * frame["prompt_id"].nunique())
+    figure, ax = figures.canvas(0.9 + 0.42 * len(arms) * frame["prompt_id"].nunique())
     plots.paired_bars(
         ax, bars(frame), category="prompt", arm="arm", value="decode_tok_s", unit="tok/s", ratio_of=ratio_of
     )
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -112,11 +112,11 @@ def alt_speed(frame: pd.DataFrame) -> Text:
 def _samples(frame: pd.DataFrame, arm: str, foot: str) -> Figure:
     def draw() -> Any:
         chosen = speed.steady(frame).query("arm == @arm").assign(prompt=lambda f: f["prompt_id"].str.replace("_", " "))
-        figure, ax = plots.canvas(3.2)
+        figure, ax = figures.canvas(3.2)
         plots.strip(
             ax, chosen, category="prompt", value="decode_tok_s", unit="tok/s", process="process", arm=SIDES[arm]
         )
-        plots.footer(figure, f"{SIDES[arm]} decode rate, every sample · {foot}")
+        figures.footer(figure, f"{SIDES[arm]} decode rate, every sample · {foot}")
         return figure
 
     samples = speed.steady(frame).query("arm == @arm")["decode_tok_s"].dropna()
@@ -139,7 +139,7 @@ def footer(run: Path, frame: pd.DataFrame) -> str:
     dtypes = " / ".join(dict.fromkeys(_dtype(frame, arm) for arm in speed.main_arms(frame)))
     n = len(speed.steady(frame)) // len(speed.main_arms(frame))
     model = str(frame["model_spec"].iloc[0])
-    return plots.footer_text(
+    return figures.footer_text(
         card=str(card), model=model, dtype=dtypes, batch=1, n=n, date=str(birth.get("started") or ""), notice=notice
     )
 

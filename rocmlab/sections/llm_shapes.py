@@ -10,6 +10,7 @@ import pandas as pd
 from rocmlab import (
     curve_judges,
     curves,
+    figures,
     gemm_judges,
     gpus,
     one_row,
@@ -21,7 +22,7 @@ from rocmlab import (
     words,
 )
 from rocmlab.findings import worst_first
-from rocmlab.model_operators import DECODE, PREFILL
+from rocmlab.model_shape import DECODE, PREFILL
 from rocmlab.roof import Roof
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 from rocmlab.sections.prefill_decode import footer, roof_of
@@ -184,9 +185,9 @@ def bars(lines: Rows, side: str) -> pd.DataFrame:
 
 def draw(frame: pd.DataFrame, foot: str) -> Any:
     """Draw measured time and roof by operator as horizontal bars."""
-    figure, ax = plots.canvas(0.9 + 0.42 * frame["operator"].nunique())
+    figure, ax = figures.canvas(0.9 + 0.42 * frame["operator"].nunique())
     plots.paired_bars(ax, frame, category="operator", arm="arm", value="time_ms", unit="ms", ratio_of=None)
-    plots.footer(figure, f"each operator timed apart x its count · {foot}")
+    figures.footer(figure, f"each operator timed apart x its count · {foot}")
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rocmlab import ceiling, evidence, operator_judges, operator_study, opinfo, plots, results, words
+from rocmlab import ceiling, evidence, figures, operator_judges, operator_study, opinfo, results, words
 from rocmlab import operator_tables as tables
 from rocmlab.evidence import Row
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
@@ -64,11 +64,11 @@ def _ceilings(run: Path, rows: list[Row]) -> dict[str, float]:
 # ---- figure
 
 
-@plots.styled
+@figures.styled
 def draw_levels(rows: list[Row], foot: str) -> Any:
     """Draw one stacked bar a step of the ladder; each part carries its count where it is wide enough."""
     counts = evidence.histogram(rows)
-    figure, ax = plots.canvas(3.6)
+    figure, ax = figures.canvas(3.6)
     labels = [words.word(f"level_{level}", "en") for level in evidence.LEVELS]
     for place, level in enumerate(evidence.LEVELS):
         left = 0
@@ -78,7 +78,7 @@ def draw_levels(rows: list[Row], foot: str) -> Any:
             if width > 0.06 * len(rows):
                 dark = state in ("yes", "no")
                 ax.text(left + width / 2, place, str(width), ha="center", va="center", fontsize=8.5,
-                        color="white" if dark else plots.INK)  # fmt: skip
+                        color="white" if dark else figures.INK)  # fmt: skip
             left += width
     ax.set_yticks(range(len(labels)), labels)
     ax.invert_yaxis()
@@ -88,7 +88,7 @@ def draw_levels(rows: list[Row], foot: str) -> Any:
     handles = [ax.barh(0, 0, color=COLOURS[state]) for state in evidence.STATES]
     ax.legend(handles, [STATE_NAMES[s] for s in evidence.STATES], loc="lower center", bbox_to_anchor=(0.5, 1.0),
               ncols=4, frameon=False, fontsize=8.5, handlelength=1.0, columnspacing=1.0)  # fmt: skip
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -112,7 +112,7 @@ def footer(run: Path, rows: list[Row]) -> str:
     on_cpu = all(row.get("device_asked") == "cpu" for row in rows)
     card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
     dtypes = " / ".join(d for d in ("float32", "float16", "bfloat16") if any(row["dtype"] == d for row in rows))
-    return plots.footer_text(
+    return figures.footer_text(
         card=str(card), dtype=dtypes, n=len(rows), date=str(birth.get("started") or ""),
         notice="CPU run, no GPU measured" if on_cpu else "",
     )  # fmt: skip

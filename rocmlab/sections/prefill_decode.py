@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import ceiling, clock, curve_judges, curves, plots, results, roof, words
+from rocmlab import ceiling, clock, curve_judges, curves, figures, plots, results, roof, words
 from rocmlab.findings import worst_first
 from rocmlab.roof import Roof
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
@@ -127,9 +127,9 @@ def context_lines(rows: list[dict[str, Any]], limit: Roof) -> pd.DataFrame:
 
 def draw_tpot(frame: pd.DataFrame, foot: str) -> Any:
     """Draw TPOT over the context."""
-    figure, ax = plots.canvas(3.4)
+    figure, ax = figures.canvas(3.4)
     plots.series(ax, frame, x="context", value="tpot_ms", unit="", x_unit="tokens", by="line")
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -148,9 +148,9 @@ def prefill_lines(rows: list[dict[str, Any]], table: pd.DataFrame) -> pd.DataFra
 
 def draw_prefill(frame: pd.DataFrame, foot: str) -> Any:
     """Draw prefill and the first visit's TTFT over the prompt's length."""
-    figure, ax = plots.canvas(3.4)
+    figure, ax = figures.canvas(3.4)
     plots.series(ax, frame, x="prompt", value="time_ms", unit="", x_unit="tokens", by="line", log_x=True)
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -160,9 +160,9 @@ def draw_gaps(rows: list[dict[str, Any]], foot: str) -> Any:
     every = [
         {"prompt": f"{length} tokens", "itl_ms": gap} for length in lengths for gap in curves.gaps_ms(rows, length)
     ]
-    figure, ax = plots.canvas(3.2)
+    figure, ax = figures.canvas(3.2)
     plots.strip(ax, pd.DataFrame(every), category="prompt", value="itl_ms", unit="", arm=_who(rows))
-    plots.footer(figure, f"every gap between tokens, steady · {foot}")
+    figures.footer(figure, f"every gap between tokens, steady · {foot}")
     return figure
 
 
@@ -173,11 +173,11 @@ def draw_bandwidth(table: pd.DataFrame, peak: float | None, foot: str) -> Any:
         for way in ("copy", "read"):
             if isinstance(line.get(f"{way}_gb_s"), Interval):
                 found.append(_point("size_mib", line["size_mib"], way, "rate_gb_s", line[f"{way}_gb_s"]))
-    figure, ax = plots.canvas(3.4)
+    figure, ax = figures.canvas(3.4)
     plots.series(ax, pd.DataFrame(found), x="size_mib", value="rate_gb_s", unit="", by="line", log_x=True)
     if peak:
         plots.ceiling(ax, peak, "stated peak")
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -222,9 +222,9 @@ def footer(run: Path, rows: list[dict[str, Any]], model: bool = True, batch: int
         notice = f"CPU run, {asked} was asked for and is not here"
     card = str(subject.get("name") or host.get("cpu") or "device unknown")
     if not model:
-        return plots.footer_text(card=card, date=str(birth.get("started") or ""), notice=notice)
+        return figures.footer_text(card=card, date=str(birth.get("started") or ""), notice=notice)
     n = max((len(g) for _, g in curves.steady(rows).groupby("length")), default=0) if batch else 0
-    return plots.footer_text(
+    return figures.footer_text(
         card=card, model=str(head.get("model_spec") or ""), dtype=str(head.get("dtype") or ""), batch=batch, n=n,
         date=str(birth.get("started") or ""), notice=notice,
     )  # fmt: skip

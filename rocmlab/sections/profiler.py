@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import lane_plot, plots, profile_tables, results, trace_judge, words
+from rocmlab import figures, lane_plot, plots, profile_tables, results, trace_judge, words
 from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
@@ -160,7 +160,7 @@ def _absent(device: str, trace: dict[str, Any] | None) -> dict[str, Text]:
 
 def draw_step(lanes: dict[str, Any], foot: str) -> Any:
     figure = lane_plot.draw(lanes)
-    plots.footer(figure, f"profiler on · {foot}")
+    figures.footer(figure, f"profiler on · {foot}")
     return figure
 
 
@@ -181,9 +181,9 @@ def draw_idle(metrics: dict[str, Any], foot: str) -> Any:
     ]
     rest = sum(row["share_pct"] for row in rows) - sum(row["share_pct"] for row in large)
     frame = pd.DataFrame([*large, {"part": "idle: everything else", "share_pct": rest}]).assign(arm="GPU")
-    figure, ax = plots.canvas(0.9 + 0.36 * len(frame))
+    figure, ax = figures.canvas(0.9 + 0.36 * len(frame))
     plots.paired_bars(ax, frame, category="part", arm="arm", value="share_pct", unit="%", ratio_of=None)
-    plots.footer(figure, f"profiler on · {foot}")
+    figures.footer(figure, f"profiler on · {foot}")
     return figure
 
 
@@ -205,7 +205,7 @@ def footer(run: Path, row: dict[str, Any]) -> str:
     card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
     notice = "CPU run, no GPU measured" if row["device"] == "cpu" else ""
     started = str(birth.get("started") or row.get("at") or "")
-    return plots.footer_text(
+    return figures.footer_text(
         card=str(card),
         model=str(row["model_spec"]),
         dtype=row["dtype"],

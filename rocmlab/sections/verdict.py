@@ -10,28 +10,20 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from rocmlab import (
     best_remedy,
-    everyday,
-    experiment_judges,
+    figures,
     hypotheses,
-    ledger_judges,
     ledger_tables,
-    plots,
     results,
-    suspects,
     suspects_baseline,
+    verdict_judges,
     waterfall,
     words,
 )
 from rocmlab import clues as clues_of
 from rocmlab.clues import Clues
-from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 from rocmlab.speed_roofs import Roofs
-from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict
-
-ALONE = 0.8  # of a delay on the host that shows: where the device binds it hides
-MUCH = 0.10  # of the step: more than this unexplained is said with the parts
-NEEDED = ("03", "04", "06", "11")  # what a verdict mostly rests on, to name where nothing is decided
+from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, Verdict
 
 
 def section(run: Path) -> Section:
@@ -42,13 +34,16 @@ def section(run: Path) -> Section:
     found, roofs = hypotheses.judge(clues), suspects_baseline.roofs(clues)
     made = Section("12", question("12"), how=words.both("how_12"))
     artefact = next(one for one in found if one.suspect == "artefact")
-    slow = answer_slow(clues, found) if artefact.verdict != SUPPORTED else None
+    slow = verdict_judges.answer_slow(clues, found) if artefact.verdict != SUPPORTED else None
     made.answers = {name: one for name, one in (("slow", slow), ("faster", best_remedy.judge(clues))) if one}
-    made.findings = [*([slow] if slow else [still_open(clues, found)]), *judge(clues, found, roofs)]
+    made.findings = [
+        *([slow] if slow else [verdict_judges.still_open(clues, found)]),
+        *verdict_judges.judge(clues, found, roofs),
+    ]
     wrong = [one for one in made.findings if one["code"] == "VERDICT_WRONG_NUMBERS"]
     if wrong:
         made.answers["works"] = wrong[0]
-    made.discarded = [_told("SUSPECT_REFUTED", one) for one in found if one.verdict == REFUTED]
+    made.discarded = [verdict_judges.told("SUSPECT_REFUTED", one) for one in found if one.verdict == REFUTED]
     made.tables = [
         Table("hypotheses", words.both("hypotheses"), hypothesis_table(found), labels=LABELS),
         Table("reversals", words.both("verdict_reversals"), reversal_table(found), labels=LABELS),
@@ -75,138 +70,11 @@ def _add_figures(made: Section, clues: Clues, roofs: Roofs | None, run: Path) ->
         )
         made.tables.append(Table("roofs", words.both("verdict_roofs"), roof_table(roofs), labels=LABELS))
     no_roofs = words.both("reason_cpu_subject" if clues.on_cpu else "reason_no_roofs")
-    no_ledger = undecided_why(clues, "reason_no_ledger")
+    no_ledger = verdict_judges.undecided_why(clues, "reason_no_ledger")
     made.absent = dict.fromkeys(("waterfall", "ledger_host", "ledger_device"), no_ledger)
     made.absent |= {"roofs": no_roofs, "roofs-figure": no_roofs}
     if clues.on_cpu:
         made.absent["ledger_host"] = words.both("reason_cpu_subject")
-
-
-# ---- say
-
-
-def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
-    """Return the answer to "why is it slow" where the ledger decides it, None where it does not."""
-    step, device = clues.step, clues.device_ms
-    host, floor = clues.quantity("H"), clues.part("device", "memory_floor")
-    if step is None or device is None or clues.regime == "undecided":
-        return None
-    lane = None if clues.on_cpu or clues.regime == "mixed" else clues.regime.removesuffix("_bound")
-    said: dict[str, Any] = {"step": suspects.ms(step), "device": suspects.ms(device), "host": suspects.ms(host)}
-    said |= {"floor": suspects.ms(floor), "roof": words.number(clues.roof.gb_s, "GB/s")}
-    said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(clues, found, lane)}
-    if (clues.account or {}).get("device_upper"):
-        said |= {key: words.both("at_most", ms=said[key]) for key in ("device", "share")}
-    texts = clues.texts
-    said["what"] = words.both("verdict_a_token") if texts == 1 else words.both("verdict_a_step", texts=f"{texts:,}")
-    numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}
-    numbers |= {"residual_pct": (clues.account or {}).get("residual_pct"), "floor_ms": floor.ms if floor else None}
-    numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
-    at_roof = any(one.suspect == "bandwidth" and one.verdict == SUPPORTED for one in found)
-    if at_roof and floor and clues.regime != "host_bound":
-        return finding("VERDICT_AT_ROOF", numbers=numbers, **said | {"share": suspects.pct(floor.ms / step.ms)})
-    code = "VERDICT_CPU" if clues.on_cpu else f"VERDICT_{clues.regime.upper()}"
-    return finding(code, numbers=numbers, **said)
-
-
-def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
-    """Return the supported parts of a lane (None: of any) with their ms, in brackets, and what is unexplained where
-    that is much; "" where there is nothing to name."""
-    lanes = (lane,) if lane else ("host", "device")
-    table = suspects.table()["suspects"]
-    mine = [one for one in found if one.verdict == SUPPORTED and one.span and one.share_pct and not one.is_limit]
-    mine = [one for one in mine if table[one.suspect]["lane"] in lanes]
-    parts = [(one.name, one.span) for one in mine]
-    left = clues.part("residual", "residual")
-    if left and clues.step and abs(left.ms) > MUCH * clues.step.ms:
-        parts.append((words.both("waterfall_residual"), left))
-    if not parts:
-        return dict.fromkeys(words.LANGUAGES, "")
-    made = {}
-    for lang in words.LANGUAGES:
-        each = [
-            words.word("verdict_part", lang, name=words.pick(name, lang), ms=suspects.ms(span)) for name, span in parts
-        ]
-        made[lang] = words.word("verdict_parts", lang, parts=words.word("list_comma", lang).join(each))
-    return made
-
-
-def still_open(clues: Clues, found: list[Verdict]) -> Finding:
-    """Say that the step's cause is not decided, why, what injected delays say instead, and which notebooks would."""
-    why = undecided_why(clues, "verdict_ledger_missing")
-    made_up = [one for one in found if one.suspect == "artefact" and one.verdict == SUPPORTED]
-    if made_up:
-        why = {lang: said.rstrip(".。") for lang, said in made_up[0].evidence.items()}
-    missing = [one for one in found if one.verdict == UNDECIDED]
-    notebooks = sorted({n for one in missing for n in one.decided_by}) or list(NEEDED)
-    lane, share = (None, None) if made_up else delayed(clues)
-    said = {"why": why, "notebooks": _listed(notebooks), "share": suspects.pct(share)}
-    return finding("VERDICT_OPEN", numbers={"delay_shown": share} if lane else {}, variant=lane, **said)
-
-
-def undecided_why(clues: Clues, missing: str) -> Text:
-    """Return why the ledger decides nothing: the check that failed, how its process ended, else the word `missing`."""
-    if clues.step is None:
-        return ledger_judges.absent(clues.table("step_ended")) or words.both(missing)
-    return ledger_judges.why(clues.account or {})
-
-
-def delayed(clues: Clues) -> tuple[str | None, float | None]:
-    """Return the lane that a delay injected on it shows to bind, and the share of the delay that showed; the step of 11
-    has one text, so nothing where that which was taken apart has more."""
-    rows = {row["name"]: row for row in clues.table("experiments") if row.get("name")}
-    found = experiment_judges.judge_delays(rows) if clues.texts == 1 and not clues.on_cpu else []
-    if not found:
-        return None, None
-    numbers = found[0]["numbers"]
-    lane = found[0]["variant"]
-    if lane == "host_only" and numbers["host_delay_shown"] >= ALONE:
-        lane = "host"
-    return (lane, numbers[f"{lane}_delay_shown"]) if lane in ("host", "device") else (None, None)
-
-
-def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Finding]:
-    """Return the findings beside the answer: supported suspects, what is open, the residual, the ratio, everyday."""
-    made = []
-    for one in found:
-        if one.verdict == SUPPORTED and one.suspect == "wrong_numbers":
-            made.append(_told("VERDICT_WRONG_NUMBERS", one))
-        elif one.verdict == SUPPORTED:
-            made.append(_told("SUSPECT_LIMIT" if one.is_limit else "SUSPECT_SUPPORTED", one))
-    if clues.account and clues.regime != "undecided":
-        made += [one for one in ledger_judges.judge_checks(clues.account) if one["code"] == "RESIDUAL_LARGE"]
-    if roofs:
-        made.append(_ratio(roofs))
-    missing = [one for one in found if one.verdict == UNDECIDED]
-    if missing:
-        names = _joined([one.name for one in missing])
-        numbers = {"count": len(missing), "total": len(found)}
-        notebooks = _listed(sorted({n for one in missing for n in one.decided_by}))
-        made.append(finding("SUSPECTS_UNDECIDED", numbers=numbers, names=names, notebooks=notebooks))
-    return made + everyday.judge(clues, found)
-
-
-def _told(code: str, one: Verdict) -> Finding:
-    numbers = {"share_ms": one.span.ms if one.span else None, "share_pct": one.share_pct}
-    numbers = {f"{one.suspect}_{key}": value for key, value in numbers.items() if value is not None}
-    return finding(code, numbers=numbers, name=one.name, evidence=one.evidence, reversal=one.reversal)
-
-
-def _ratio(roofs: Roofs) -> Finding:
-    numbers = {"ratio": roofs.ratio, "ratio_of_roofs": roofs.of_roofs, "ratio_within_reach": roofs.within_reach}
-    numbers |= {"gpu_efficiency_pct": roofs.gpu.efficiency_pct, "cpu_efficiency_pct": roofs.cpu.efficiency_pct}
-    said = {"ratio": words.number(roofs.ratio, "×"), "of_roofs": words.number(roofs.of_roofs, "×")}
-    said |= {"reach": words.number(roofs.within_reach, "×")}
-    said |= {side: words.number(getattr(roofs, side).efficiency_pct, "%") for side in ("gpu", "cpu")}
-    return finding("RATIO_ROOFS", numbers=numbers, variant=None if roofs.why == "undecided" else roofs.why, **said)
-
-
-def _joined(texts: list[Text]) -> Text:
-    return {lang: words.word("list_comma", lang).join(words.pick(t, lang) for t in texts) for lang in words.LANGUAGES}
-
-
-def _listed(names: list[str]) -> Text:
-    return _joined([dict.fromkeys(words.LANGUAGES, name) for name in names])
 
 
 # ---- tables
@@ -270,12 +138,12 @@ def roof_table(roofs: Roofs) -> pd.DataFrame:
 # ---- figures
 
 
-@plots.styled
+@figures.styled
 def draw_roofs(roofs: Roofs, foot: str) -> Any:
     """Draw each side on one scale of tok/s: what it writes, and the roof that its memory sets."""
-    figure, ax = plots.canvas(2.3)
+    figure, ax = figures.canvas(2.3)
     for y, (name, side) in enumerate((("GPU", roofs.gpu), ("CPU", roofs.cpu))):
-        role = plots.ROLES[name]
+        role = figures.ROLES[name]
         ax.plot([side.tok_s, side.roof_tok_s], [y, y], color=role.colour, linewidth=2, alpha=0.35)
         ax.plot([side.tok_s], [y], role.marker, color=role.colour, markersize=8)
         ax.plot([side.roof_tok_s] * 2, [y - 0.22, y + 0.22], color=role.text, linewidth=2)
@@ -289,10 +157,10 @@ def draw_roofs(roofs: Roofs, foot: str) -> Any:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_ylim(1.62, -0.62)
     ax.set_yticks([0, 1], [f"GPU,\n{roofs.gpu.dtype}", f"CPU,\n{roofs.cpu.dtype}"])
-    ax.tick_params(axis="y", length=0, labelcolor=plots.INK)
+    ax.tick_params(axis="y", length=0, labelcolor=figures.INK)
     ax.grid(axis="x")
     ax.set_xlabel("decode [tok/s], logarithmic")
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 
@@ -321,7 +189,7 @@ def footer(run: Path, clues: Clues) -> str:
         notice = f"CPU run, {asked} was asked for and is not here"
     card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
     n = ((clues.account or {}).get("quantities") or {}).get("T", {}).get("n")
-    return plots.footer_text(
+    return figures.footer_text(
         card=str(card), model=str(mine.get("model_spec") or ""), dtype=clues.dtype, batch=mine.get("batch"), n=n,
         date=str(birth.get("started") or ""), notice=notice,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import pandas as pd
 
 from rocmlab import (
     curve_judges,
+    figures,
     loading_judges,
     plots,
     results,
@@ -171,9 +172,9 @@ def highest(points: pd.DataFrame) -> str:
 
 def draw_curve(points: pd.DataFrame, foot: str) -> Any:
     """Draw each sensor as a share of its highest reading, over time."""
-    figure, ax = plots.canvas(3.4)
+    figure, ax = figures.canvas(3.4)
     plots.series(ax, points, x="time_s", value="of_highest_pct", unit="", by="line")
-    plots.footer(figure, f"{highest(points)} · {foot}")
+    figures.footer(figure, f"{highest(points)} · {foot}")
     return figure
 
 
@@ -192,9 +193,9 @@ def alt_curve(points: pd.DataFrame) -> Text:
 
 def draw_bars(frame: pd.DataFrame, foot: str) -> Any:
     """Draw what was measured beside what is claimed, network by network."""
-    figure, ax = plots.canvas(4.6)
+    figure, ax = figures.canvas(4.6)
     plots.paired_bars(ax, frame, category="network", arm="who", value="items_a_second", unit="", ratio_of=None)
-    plots.footer(figure, foot)
+    figures.footer(figure, foot)
     return figure
 
 

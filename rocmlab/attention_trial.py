@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmlab import attention_inputs, attention_seen, clock, patches, results, timing
+from rocmlab import attention_inputs, attention_seen, clock, patches, results, sensors, timing
 from rocmlab.attention import BACKENDS, DEFAULT, NO_CUDNN, SWITCH, TABLE
 from rocmlab.attention_inputs import Case, Inputs
 from rocmlab.results import Run
@@ -78,7 +78,7 @@ def measure(
     with timing.OtherWork() as others, torch.inference_mode():
         for case in [one for one in cases if asdict(one) not in done]:
             _case(plan, case)
-            run.append(TABLE, head | {"what": "shape", "case": asdict(case)})
+            run.append(TABLE, head | {"what": "shape", "case": asdict(case), **sensors.sparse(device)})
     run.append(TABLE, head | {"what": "conditions", "others_cpu_pct": others.pct})
     if settings:  # last: what the profiler has touched is not timed any more
         attention_seen.kernels(run, head, cases)

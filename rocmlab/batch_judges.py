@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import sweep, timing
+from rocmlab import sensor_judges, sweep, timing
 from rocmlab.batches import NO_TIME
 from rocmlab.curves import bytes_a_token
 from rocmlab.findings import Finding, finding
@@ -223,6 +223,18 @@ def judge_first_pass(rows: list[dict[str, Any]], side: str) -> list[Finding]:
         return []
     given = {"first_pass_step_ms": new, "steady_step_ms": usual}
     return [finding("FIRST_VISIT_SLOW", numbers=given, side=side, first=new, usual=usual, extra=new - usual)]
+
+
+def judge_sensors(rows: list[dict[str, Any]], side: str) -> list[Finding]:
+    """Say when one text alone got slower while the sweep went on, or heat or memory stood in the way of any batch."""
+    steady = [row for row in rows if row.get("visit") == "steady" and is_number(row.get("decode_step_ms"))]
+    least = min((row["context"] for row in steady), default=None)
+    alone = [row for row in steady if row["batch"] == 1 and row["context"] == least]  # equal work, in its order
+    calls = [row["decode_step_ms"] for row in alone]
+    found = sensor_judges.faults([row.get("sensor") for row in alone], calls, f"{side} decode step")
+    told = {one["code"] for one in found}
+    every = sensor_judges.faults([row.get("sensor") for row in steady], op=f"{side} decode step")
+    return found + [one for one in every if one["code"] not in told]
 
 
 def discarded(record: dict[str, Any]) -> list[Finding]:

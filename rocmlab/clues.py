@@ -20,7 +20,7 @@ Row = dict[str, Any]
 TABLES = (
     "generation", "text", "processes", "lengths", "lengths_ended", "stamps", "batches", "ceiling", "ceiling_cpu",
     "clock", "profiler", "library_runs", "shapes", "gemm_rate", "launch_cost", "attention", "experiments",
-    "predictions", "step", "step_ended", "yardstick", "one_row",
+    "predictions", "step", "step_ended", "yardstick", "one_row", "vision", "sensors",
 )  # fmt: skip
 
 
@@ -38,7 +38,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Clues:
-    """The records of one run: the ledger's `account`, the newest `rows` of each table, the stated `peak_gb_s`."""
+    """The records of one run: the ledger's `account`, the newest `rows` of each table, the stated `peak_gb_s` and
+    `boost_mhz` of the card."""
 
     device: str = ""
     dtype: str = ""
@@ -47,6 +48,7 @@ class Clues:
     operators: list[Row] = field(default_factory=list)
     snapshot: Row = field(default_factory=dict)
     peak_gb_s: float | None = None
+    boost_mhz: float | None = None
 
     def table(self, name: str) -> list[Row]:
         return self.rows.get(name) or []
@@ -64,6 +66,11 @@ class Clues:
     def system(self) -> str:
         """Windows, Linux or Darwin as the snapshot says it; "" where nothing does."""
         return str(self.snapshot.get("platform") or "").split("-")[0]
+
+    @property
+    def windows_driver(self) -> bool:
+        """Tell whether a driver of Windows does the work: on Windows itself, and in WSL beneath Linux."""
+        return self.system == "Windows" or bool((self.snapshot.get("linux") or {}).get("wsl"))
 
     # ---- the ledger's words
 
@@ -171,6 +178,7 @@ def of_run(run: Path) -> Clues:
         operators=operator_study.merged(operator_study.attempts(run))[0],
         snapshot=snapshot(run),
         peak_gb_s=roof.stated(snapshot(run), subject),
+        boost_mhz=roof.stated(snapshot(run), subject, "boost_mhz"),
     )
 
 

@@ -22,6 +22,9 @@ MONITORS = ("rocm-smi", "amd-smi", "rocminfo")
 NOT_ON_WINDOWS = ("rocm-smi", "amd-smi", "rocminfo", "rocprof", "rocprofv3")
 NARROW_PLANS = ("power saver", "best power efficiency", "low-power", "powersave")
 
+# With these drivers of Linux "powersave" is the usual governor, and the clock rises with the load all the same.
+RISING_DRIVERS = ("intel_pstate", "amd-pstate-epp")
+
 
 def judge(probe: dict[str, Any]) -> list[findings.Finding]:
     """Return what stands in the way of a good measurement; notes for what is only worth knowing."""
@@ -125,7 +128,8 @@ def power(probe: dict[str, Any]) -> list[findings.Finding]:
     facts, found = probe.get("power") or {}, []
     if facts.get("plugged") is False:
         found.append(findings.finding("ON_BATTERY"))
-    saving = [facts[key] for key in ("profile", "governor") if facts.get(key) in NARROW_PLANS]
+    keys = ("profile",) if facts.get("governor_driver") in RISING_DRIVERS else ("profile", "governor")
+    saving = [facts[key] for key in keys if facts.get(key) in NARROW_PLANS]
     if saving:
         found.append(findings.finding("POWER_SAVING", plan=saving[0]))
     return found

@@ -216,7 +216,8 @@ def judge_steadiness(rows: list[dict[str, Any]]) -> list[Finding]:
         return found
     gaps = curves.gaps_ms(rows, int(frame["length"].iloc[0]))
     read = [row.get("sensor") for row in rows if row.get("visit") == "steady" and row.get("process") == 0]
-    return found + sensor_judges.faults(read, gaps, "decode step")
+    before = next((row.get("sensor") for row in rows if row.get("kind") == "before" and row.get("process") == 0), None)
+    return found + sensor_judges.faults(read, gaps, "decode step", before)
 
 
 def judge_memory(rows: list[dict[str, Any]]) -> list[Finding]:

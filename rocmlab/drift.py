@@ -94,11 +94,12 @@ def sensors(rows: Any) -> dict[str, Any]:
 
 
 def agree(read: dict[str, Any]) -> bool:
-    """Tell whether sensors show heat or a falling clock."""
+    """Tell whether sensors show a falling clock; heat where they give no clock: a card that works gets warm anyway."""
     warm, hot = read["temp_first_c"], read["temp_last_c"]
     fast, slow = read["sclk_first_mhz"], read["sclk_last_mhz"]
-    heated = warm is not None and hot - warm >= TEMPERATURE_RISE_C
-    return heated or (fast is not None and fast > 0 and 100 * (fast - slow) / fast >= CLOCK_FALL_PCT)
+    if fast is not None and fast > 0:
+        return 100 * (fast - slow) / fast >= CLOCK_FALL_PCT
+    return warm is not None and hot - warm >= TEMPERATURE_RISE_C
 
 
 def judge(calls: Sequence[float], sensor: Any = None, op: str = "operator") -> tuple[dict[str, Any], list[Finding]]:

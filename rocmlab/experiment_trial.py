@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rocmlab import arms, decode, lean, models, patches, random_weights, timing
+from rocmlab import arms, decode, lean, models, patches, random_weights, sensors, timing
 from rocmlab.arms import Arm, Subject
 
 BLOCKS = 6  # of each arm, in turns: the fewest that give an interval
@@ -157,6 +157,7 @@ def trial(arm: str, given: dict[str, Any], remedy: bool) -> dict[str, Any]:
         usual = arms.make(subject, "whole_text" if arm == "prompt_lookup" else "eager", {})
         found = _in_turns(subject, usual, changed, TEXT_TOKENS if arm == "prompt_lookup" else None)
         found |= {"made_s": round(took, 2), "facts": changed.facts, "tokens_per_step": changed.tokens}
+        found["sensor"] = sensors.reading(subject.device)  # no clock runs here
         found["memory_gib"] = _more_gib(subject.device, held)
         if remedy and changed.force is not None:
             found |= _compared(subject, usual, changed)

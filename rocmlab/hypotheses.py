@@ -10,9 +10,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from rocmlab import suspects_baseline, suspects_card, suspects_device, suspects_host, words
+from rocmlab import suspects_baseline, suspects_card, suspects_clock, suspects_device, suspects_host, words
 from rocmlab.clues import Clues
-from rocmlab.suspects import NOT_APPLICABLE, REFUTED, SUPPORTED, UNDECIDED, Verdict, order, said, table, undecided
+from rocmlab.suspects import (
+    NOT_APPLICABLE,
+    REFUTED,
+    SUPPORTED,
+    UNDECIDED,
+    Verdict,
+    named,
+    order,
+    said,
+    table,
+    undecided,
+)  # fmt: skip
 
 ORDER = (SUPPORTED, UNDECIDED, REFUTED, NOT_APPLICABLE)
 
@@ -29,7 +40,7 @@ JUDGES: dict[str, Callable[[Clues], Verdict]] = {
     "attention": suspects_device.attention,
     "small_operators": suspects_device.small_operators,
     "model_small": suspects_card.model_small,
-    "clocks": suspects_card.clocks,
+    "clocks": suspects_clock.clocks,
     "spilled": suspects_card.spilled,
     "strong_cpu": suspects_baseline.strong_cpu,
     "weak_cpu": suspects_baseline.weak_cpu,
@@ -55,7 +66,7 @@ def doubted(one: Verdict) -> Verdict:
     if one.verdict not in (SUPPORTED, REFUTED) or entry.get("timed") is False:
         return one
     notebooks = tuple(entry["decided_by"])
-    why = said(one.suspect, "doubted", notebooks={lang: ", ".join(notebooks) for lang in words.LANGUAGES})
+    why = said(one.suspect, "doubted", notebooks=named(notebooks))
     told = {lang: one.evidence[lang] + ("" if lang == "zh" else " ") + why[lang] for lang in words.LANGUAGES}
     return dataclasses.replace(one, verdict=UNDECIDED, evidence=told, decided_by=notebooks)
 

@@ -64,7 +64,9 @@ def measure(
     The first process also compares with generate() and measures what a stamp costs, both at the shortest length.
     """
     timing.use(arm["device"])
-    run, loaded = Run(Path(run_dir), notebook, attempt), models.load(model, arm["device"], arm["dtype"])
+    run = Run(Path(run_dir), notebook, attempt)
+    run.append("lengths", {**arm, "kind": "before", "process": process, "sensor": sensors.reading(arm["device"])})
+    loaded = models.load(model, arm["device"], arm["dtype"])
     head, vocabulary = header(loaded, arm, process), loaded.model.config.vocab_size
     cold = decode.random_prompts(vocabulary, [COLD_LENGTH])[0]
     _visit(run, head, loaded, cold, COLD_TOKENS, visit="cold", block=None)

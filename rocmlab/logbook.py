@@ -10,6 +10,7 @@ and only the order of lines in one stream shows which; one child instead of thre
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -51,6 +51,7 @@ def power(root: Path = ROOT) -> dict[str, Any]:
     return {
         "plugged": battery.power_plugged if battery else None,
         "governor": linux.read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or None,
+        "governor_driver": linux.read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_driver") or None,
         "profile": linux.read(root / "sys/firmware/acpi/platform_profile") or None,
     }
 

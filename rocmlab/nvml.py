@@ -68,13 +68,18 @@ def read(nvml: Any, card: Any) -> dict[str, Any]:
     clocks = [
         _ask(nvml, "nvmlDeviceGetClockInfo", card, which, into=ctypes.c_uint()) for which in (SM_CLOCK, MEMORY_CLOCK)
     ]
+    highest = [
+        _ask(nvml, "nvmlDeviceGetMaxClockInfo", card, which, into=ctypes.c_uint()) for which in (SM_CLOCK, MEMORY_CLOCK)
+    ]
     warm = _ask(nvml, "nvmlDeviceGetTemperature", card, GPU_TEMPERATURE, into=ctypes.c_uint())
     # Drivers from 535 on call throttle reasons event reasons.
     reasons = _ask(nvml, "nvmlDeviceGetCurrentClocksEventReasons", card, into=ctypes.c_ulonglong())
     reasons = reasons or _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", card, into=ctypes.c_ulonglong())
     return {
         "sclk_mhz": clocks[0].value if clocks[0] else None,
+        "sclk_max_mhz": highest[0].value if highest[0] else None,
         "mclk_mhz": clocks[1].value if clocks[1] else None,
+        "mclk_max_mhz": highest[1].value if highest[1] else None,
         "power_w": power.value / 1000 if power else None,
         "power_cap_w": cap.value / 1000 if cap else None,
         "temp_c": warm.value if warm else None,

@@ -13,7 +13,7 @@ import warnings
 from typing import Any
 
 from rocmlab import operator_inputs as inputs
-from rocmlab import operator_timing, operators, switches, timing, tolerance
+from rocmlab import operator_timing, operators, sensors, switches, timing, tolerance
 from rocmlab.operators.check import Check, Maker, seeded
 
 GRAD_TERMS = 1024  # a gradient sums over the rows of its inputs
@@ -54,7 +54,7 @@ def trial(catalogue: str, name: str, dtype: str, device: str, off: bool = False)
             if check.grad and _has_gradient(check, dtype, device):
                 row["gradient"] = _gradient(check, dtype, device, row["precision"])
             if check.timed:
-                row.update(operator_timing.row(check, dtype, device))
+                row.update(operator_timing.row(check, dtype, device), **sensors.sparse(device))
         except Exception as error:
             row["error"] = f"{type(error).__name__}: {error}"[:4000]
             row["where"] = traceback.format_exc(limit=-3)[-1500:]

@@ -26,13 +26,13 @@ class Roof:
         return words.both("roof_measured" if self.kind == "measured" else "roof_stated")
 
 
-def stated(snapshot: dict[str, Any], subject: dict[str, Any]) -> float | None:
-    """Return the peak in GB/s that archs.yaml knows for this very card, None for a card (or CPU) it does not know."""
+def stated(snapshot: dict[str, Any], subject: dict[str, Any], key: str = "bandwidth_gbs") -> float | None:
+    """Return what archs.yaml knows of this very card, by default its peak in GB/s; None for one it does not know."""
     probe = gpus.tidy(snapshot)
     mine = [one for one in probe["devices"] if one["index"] == subject.get("index")]
     arch = (gpus.real_arch(probe, mine[0]) if mine else None) or subject.get("arch")
     known = archs.product(arch, subject.get("name"), subject.get("memory_bytes"))
-    return known["bandwidth_gbs"] if known else None
+    return known[key] if known else None
 
 
 def roof(found: list[dict[str, Any]], peak_gb_s: float | None, working_set: float | None = None) -> Roof:

@@ -22,20 +22,29 @@ MOST = 0.5  # of the readings
 DISTURBS_PCT = 2.0
 
 
-def judge(rows: Sequence[dict[str, Any]], calls: Sequence[float] = (), op: str = "operator") -> list[Finding]:
-    """Return THROTTLING, SLOWS_DOWN or CLOCK_RAMP of the calls, what limits the clock, and where the memory lies."""
+def judge(
+    rows: Sequence[dict[str, Any]], calls: Sequence[float] = (), op: str = "operator",
+    before: dict[str, Any] | None = None,
+) -> list[Finding]:  # fmt: skip
+    """Return THROTTLING, SLOWS_DOWN or CLOCK_RAMP of the calls, what limits the clock, and where the memory lies.
+
+    `before` is a reading from before anything was put on the card: what was spilled at once would show no growth else.
+    """
     told = [row for row in rows if row.get("source")]
     found = drift.judge(calls, told, op)[1]
     if not told:
         return [*found, finding("SENSORS_ABSENT")] if rows else found
-    found += _limits(told, op) + _memory(told)
+    found += _limits(told, op) + _memory(told, before)
     slowed = any(one["code"] in ("THROTTLING", "SLOWS_DOWN") for one in found)
     return found if slowed or len(calls) < drift.MIN_CALLS else [*found, *_held(told, calls, op)]
 
 
-def faults(rows: Sequence[Any], calls: Sequence[float], op: str) -> list[Finding]:
+def faults(
+    rows: Sequence[Any], calls: Sequence[float] = (), op: str = "operator", before: dict[str, Any] | None = None
+) -> list[Finding]:
     """Return only what went wrong, for notebooks whose subject is something else; what is no row is passed over."""
-    return [one for one in judge([row for row in rows if isinstance(row, dict)], calls, op) if one["status"] != "ok"]
+    told = [row for row in rows if isinstance(row, dict)]
+    return [one for one in judge(told, calls, op, before) if one["status"] != "ok"]
 
 
 def values(rows: Sequence[dict[str, Any]], key: str) -> list[float]:
@@ -80,7 +89,7 @@ def _limits(rows: list[dict[str, Any]], op: str) -> list[Finding]:
     return found
 
 
-def _memory(rows: list[dict[str, Any]]) -> list[Finding]:
+def _memory(rows: list[dict[str, Any]], before: dict[str, Any] | None = None) -> list[Finding]:
     """Say whether the driver pushed memory out of the card while this ran; [] where it does not tell.
 
     Pinned memory of the host counts as spilled too, so that alone is no spill: the card must be full as well.
@@ -88,7 +97,8 @@ def _memory(rows: list[dict[str, Any]]) -> list[Finding]:
     used, whole, spilled = (values(rows, f"{key}_bytes") for key in ("memory_used", "memory_total", "spilled"))
     if not spilled or not used or any(row.get("integrated") for row in rows):  # those keep everything there
         return []
-    grew = max(spilled) - spilled[0]
+    first = [*values([before or {}], "spilled_bytes"), *spilled][0]
+    grew = max(spilled) - first
     if rows[0]["source"] == "psutil":  # the machine itself: what lies in swap
         swapped = {"spilled_gib": grew / GIB, "memory_used_gib": max(used) / GIB}
         return [finding("SPILL_SEEN", numbers=swapped, variant="swap")] if grew >= SPILL_BYTES else []

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from rocmlab import isolate, tools, windows
+from rocmlab import isolate, timing, tools, windows
 from rocmlab.linux import ROOT, read
 from rocmlab.readers import decode, smi
 
@@ -52,13 +52,26 @@ class Host:
         began, self._asked = self._asked, time.monotonic()
         used = psutil.cpu_percent()
         return {
-            "sclk_mhz": frequency.current if frequency else None,
+            # Windows tells the nominal clock here, whatever the processor does.
+            "sclk_mhz": frequency.current if frequency and os.name != "nt" else None,
             "temp_c": _processor_c(),
             "use_percent": used if self._asked - began > 0.1 else None,  # ticks of 10 ms: less says nothing
             "memory_used_bytes": memory.total - memory.available,
             "memory_total_bytes": memory.total,
             "spilled_bytes": psutil.swap_memory().used,
         }
+
+
+def own_core(root: Path = ROOT) -> dict[str, Any]:
+    """Return {host_mhz, host_max_mhz} of the core that this process runs on, as Linux's cpufreq tells them; elsewhere,
+    and in most virtual machines, null with the reason."""
+    folder = root / f"sys/devices/system/cpu/cpu{timing.core()}/cpufreq"
+    found: dict[str, Any] = {}
+    for key, name in (("host_mhz", "scaling_cur_freq"), ("host_max_mhz", "cpuinfo_max_freq")):
+        found[key] = _either(folder, (name,), 1e3) or None  # in kHz
+        if found[key] is None:
+            found[f"{key}_reason"] = "the system does not tell the clock of a core"
+    return found
 
 
 def _processor_c() -> float | None:
@@ -92,7 +105,9 @@ def card_files(card: Path, hwmon: Path | None) -> dict[str, Any]:
         "memory_total_bytes": _number(card / "mem_info_vram_total"),
         "spilled_bytes": _number(card / "mem_info_gtt_used"),
         "sclk_mhz": current_level(read(card / "pp_dpm_sclk")),
+        "sclk_max_mhz": highest_level(read(card / "pp_dpm_sclk")),
         "mclk_mhz": current_level(read(card / "pp_dpm_mclk")),
+        "mclk_max_mhz": highest_level(read(card / "pp_dpm_mclk")),
     }
     if hwmon is None:
         return found
@@ -112,6 +127,12 @@ def current_level(text: str) -> float | None:
     """Return the MHz of the line with the asterisk: `1: 2580Mhz *`."""
     match = re.search(r"^\s*\S+:\s*(\d+)\s*mhz\s*\*", text, re.MULTILINE | re.IGNORECASE)
     return float(match[1]) if match else None
+
+
+def highest_level(text: str) -> float | None:
+    """Return the highest MHz of a list of levels; None where it holds fewer than two: one level is only the present."""
+    found = {float(mhz) for mhz in re.findall(r"^\s*\d+:\s*(\d+)\s*mhz", text, re.MULTILINE | re.IGNORECASE)}
+    return max(found) if len(found) > 1 else None
 
 
 def _number(path: Path) -> float | None:

@@ -22,11 +22,15 @@ from rocmlab import isolate, nvml, results, sensor_sources, timing
 
 HZ = 2.0
 FIELDS = (
-    "sclk_mhz", "mclk_mhz", "power_w", "power_cap_w", "temp_c", "temp_hotspot_c", "use_percent", "memory_used_bytes",
-    "memory_total_bytes", "spilled_bytes", "limited_by",
+    "sclk_mhz", "sclk_max_mhz", "mclk_mhz", "mclk_max_mhz", "power_w", "power_cap_w", "temp_c", "temp_hotspot_c",
+    "use_percent", "memory_used_bytes", "memory_total_bytes", "spilled_bytes", "limited_by",
 )  # fmt: skip
 # None of these is ever 0 on a device that runs: drivers write 0 where they do not know.
-NEVER_ZERO = ("sclk_mhz", "mclk_mhz", "power_w", "power_cap_w", "temp_c", "temp_hotspot_c", "memory_total_bytes")
+NEVER_ZERO = (
+    "sclk_mhz", "sclk_max_mhz", "mclk_mhz", "mclk_max_mhz", "power_w", "power_cap_w", "temp_c", "temp_hotspot_c",
+    "memory_total_bytes",
+)  # fmt: skip
+SPARSE_S = 1.0
 WARM_S = 0.3
 START_S = 20  # until the sampler's process has read for the first time
 
@@ -95,9 +99,23 @@ def _cheap(device: str) -> tuple[bool | None, str | None, Read | None]:
 
 
 def reading(device: str) -> dict[str, Any]:
-    """Return one cheap reading of a torch device, taken between two timed blocks: t_s (Unix time), source, FIELDS."""
+    """Return one cheap reading of a torch device, taken between two timed blocks: t_s (Unix time), source, FIELDS, and
+    host_mhz, host_max_mhz of the core that this process has just worked on."""
+    host = sensor_sources.own_core()  # first: a core slows down again as soon as it waits
     integrated, name, read = _cheap(device)
-    return {"t_s": time.time(), "integrated": integrated, **row(name, _quiet(read) if read else {})}
+    return {"t_s": time.time(), "integrated": integrated, **row(name, _quiet(read) if read else {}), **host}
+
+
+_taken_s: dict[str, float] = {}
+
+
+def sparse(device: str) -> dict[str, Any]:
+    """Return {"sensor": a reading}, at most one a second, else {}: for work in pieces of milliseconds."""
+    now = time.monotonic()
+    if now - _taken_s.get(device, -SPARSE_S) < SPARSE_S:
+        return {}
+    _taken_s[device] = now
+    return {"sensor": reading(device)}
 
 
 # ---- the sampler

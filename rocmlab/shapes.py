@@ -26,6 +26,7 @@ from rocmlab import (
     models,
     one_row,
     results,
+    sensors,
     timing,
     tolerance,
 )
@@ -142,7 +143,7 @@ def _phase(
             key = f"{made.name} {made.shape}"
             if key not in known:
                 known[key] = one(made, head["device"], head["dtype"], room, chosen) | {"measured_in": phase}
-            row |= known[key] | {"count": made.count}
+            row |= known[key] | {"count": made.count} | sensors.sparse(head["device"])
         except (RuntimeError, AttributeError, TypeError, ValueError) as error:
             # Models differ in what their layers hold, and a kernel may be missing: both are rows.
             row |= _named(make) | {"samples_ms": [], "reason": f"{type(error).__name__}: {error}"[:500]}

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocmlab import calls, decode, isolate, lengths, models, rig, step_device, timing, twin
+from rocmlab import calls, decode, isolate, lengths, models, rig, sensors, step_device, timing, twin
 from rocmlab.results import Run
 from rocmlab.rig import Rig
 
@@ -149,6 +149,7 @@ def in_turns(
         for way in ways.values():
             way()
     round_s = time.perf_counter() - began
+    readings = [sensors.reading(rigs["T"].device)]
     with timing.OtherWork() as others:
         for block in range(blocks):
             now = time.perf_counter()
@@ -158,7 +159,8 @@ def in_turns(
                 found[name].append(ways[name]())
     for name, samples in found.items():
         _add_turns(notes, name, samples)
-    notes.add("conditions", [], method="load", others_cpu_pct=others.pct)
+    readings.append(sensors.reading(rigs["T"].device))
+    notes.add("conditions", [], method="load", others_cpu_pct=others.pct, sensors=readings)
 
 
 def _add_turns(notes: Notes, name: str, samples: list[dict[str, float]]) -> None:

@@ -93,6 +93,12 @@ def pct(share: float | None) -> str:
     return words.NONE if share is None else f"{100 * share:.0f}%"
 
 
+def named(notebooks: tuple[str, ...]) -> Text:
+    """Write "notebook 04", or "notebooks 04 and 05"."""
+    key = "verdict_notebook" if len(notebooks) == 1 else "verdict_notebooks"
+    return {lang: words.word(key, lang, names=words.word("list_and", lang).join(notebooks)) for lang in LANGUAGES}
+
+
 def supported(suspect: str, wording: str = "supported", **given: Any) -> Verdict:
     return _verdict(suspect, SUPPORTED, wording, given)
 
@@ -107,9 +113,13 @@ def not_applicable(suspect: str, wording: str, **values: Any) -> Verdict:
 
 def undecided(suspect: str, *notebooks: str, wording: str = "not_measured", **given: Any) -> Verdict:
     """Return an undecided verdict that names the notebooks which would decide it."""
-    listed = {lang: words.word("list_comma", lang).join(notebooks) for lang in LANGUAGES}
-    given = {"notebooks": listed, "decided_by": notebooks, **given}
+    given = {"notebooks": named(notebooks), "decided_by": notebooks, **given}
     return _verdict(suspect, UNDECIDED, wording, given)
+
+
+def within(found: Span, step: Span) -> Span:
+    """Return a part cut to what a part of a step can be: what is measured apart may come out longer, or below 0."""
+    return Span(*(min(max(end, 0.0), step.ms) for end in (found.ms, found.low, found.high)))
 
 
 FIELDS = ("span", "no_ms", "grade", "records", "decided_by", "step_ms")
@@ -133,10 +143,11 @@ def by_share(
     step = clues.step
     if step is None or found is None:
         return undecided(suspect, *notebooks, records=records)
+    found = within(found, step)
     share, binds = found.ms / step.ms, clues.binds(lane)
     told = {"ms": ms(found), "step": ms(step), "share": pct(share), **values}
     kept: dict[str, Any] = {"grade": grade, "records": records, "step_ms": step.ms}
-    low, high = found.low / step.ms, found.high / step.ms
+    low, high = found.low / step.high, found.high / step.low
     if high < SHARE:
         hidden = binds is False
         return refuted(suspect, "small", span=Span(0.0, 0.0, 0.0) if hidden else found, **told, **kept)

@@ -14,7 +14,7 @@ from rocmlab.findings import Finding
 from rocmlab.rates import is_number
 from rocmlab.speed_roofs import Roofs
 from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, refuted, supported, undecided
-from rocmlab.suspects_host import OF_DECODE
+from rocmlab.suspects_host import of_decode
 
 AGREE = 1.25  # times: T moves by up to a fifth from process to process, and three notebooks take three processes
 
@@ -92,7 +92,13 @@ def artefact(clues: Clues) -> Verdict:
     told: dict[str, Any] = {"count": len(steps), "low": ms(min(steps.values())), "high": ms(max(steps.values()))}
     if max(steps.values()) > AGREE * min(steps.values()):
         return undecided("artefact", *sorted(steps), wording="apart", **told, **kept)
-    return refuted("artefact", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    looked = [
+        name for name, one in (("rates", clues.roof.gb_s), ("others", busy), ("stamps", stamp)) if one is not None
+    ]
+    listed = {lang: words.word("list_comma", lang).join(words.word(f"verdict_looked_{one}", lang) for one in looked)
+              for lang in words.LANGUAGES}  # fmt: skip
+    more = {lang: words.word("verdict_looked", lang, names=listed[lang]) if looked else "" for lang in words.LANGUAGES}
+    return refuted("artefact", span=Span(0.0, 0.0, 0.0), looked=more, **told, **kept)
 
 
 def _impossible(clues: Clues) -> float | None:
@@ -151,9 +157,9 @@ def _steps(clues: Clues) -> dict[str, float]:
 def wrong_numbers(clues: Clues) -> Verdict:
     """Judge whether what comes out is right: the text against the CPU's, operators against float64, 06's values."""
     kept: dict[str, Any] = {"records": ("text", "operators", "shapes"), "no_ms": words.both("verdict_no_speed")}
-    written = clues.table("text")
+    written = [one for one in clues.table("text") if one.get("gaps_logits") or texts.wrong_step(one) is not None]
     bad_texts = [one["prompt_id"] for one in written if texts.wrong_step(one) is not None]
-    mine = [row for row in clues.operators if row.get("op") in OF_DECODE]
+    mine = of_decode(clues)
     values = [row for row in mine if evidence.verdict(row) in ("WRONG_VALUE", "NAN")]
     off = [row for row in clues.table("shapes") if _off(row)]
     if bad_texts or off or values:

@@ -1,5 +1,5 @@
-"""Suspects that lie in the card, its dtype and the model's size: emulated dtypes, a model too small, clocks, spilled
-memory. Pure.
+"""Suspects that lie in the card, its dtype and the model's size: emulated dtypes, a model too small, spilled memory.
+Pure.
 
 Each takes the clues and returns a Verdict.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import ceiling, conditions, curves, drift, experiments, gemm_judges, words
+from rocmlab import ceiling, clock_readings, experiments, gemm_judges, sensor_judges, words
 from rocmlab.clues import Clues, Row, Span
-from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided
+from rocmlab.suspects import SHARE, Verdict, ms, not_applicable, pct, refuted, supported, undecided, within
 
 ROOM = 0.5  # of the step: a device that works less than this could do twice the work in the same time
 WIDER_FREE = 1.25  # times the step: a model twice as wide that takes no longer found room on the card
+
+HOLDS = 0.9  # of the weights must lie in what the sensors saw in use
 
 
 def wrong_dtype(clues: Clues) -> Verdict:
@@ -34,14 +36,18 @@ def wrong_dtype(clues: Clues) -> Verdict:
         return refuted("wrong_dtype", span=Span(0.0, 0.0, 0.0), **told, **kept)
     better = _other_dtype(clues)
     if better is None or not clues.step:
-        kept["no_ms"] = words.both("verdict_no_experiment")
         if clues.binds("device") is False:
-            return refuted("wrong_dtype", "hidden_dtype", span=Span(0.0, 0.0, 0.0), **told, **kept)
-        return supported("wrong_dtype", **told, **kept)
-    span = Span(*(clues.step.ms * (1 - ratio) for ratio in better))
+            return refuted("wrong_dtype", "behind", span=Span(0.0, 0.0, 0.0), **told, **kept)
+        kept["no_ms"] = words.both("verdict_no_experiment")
+        return undecided("wrong_dtype", "11", wording="no_step", **told, **kept)
+    span = within(Span(*(clues.step.ms * (1 - ratio) for ratio in better)), clues.step)
     if better[1] <= 1 - SHARE:
         return supported("wrong_dtype", span=span, **told, **kept)
-    return refuted("wrong_dtype", "hidden_dtype", span=Span(max(span.ms, 0.0), span.low, span.high), **told, **kept)
+    if better[2] > 1 - SHARE:
+        return refuted("wrong_dtype", "hidden_dtype", span=span, **told, **kept)
+    given = {"ms": ms(span), "step": ms(clues.step), "share": pct(span.ms / clues.step.ms)}
+    ends = {"low": ms(span.low), "high": ms(span.high)}
+    return undecided("wrong_dtype", "11", wording="wide", span=span, **given, **ends, **told, **kept)
 
 
 def _computed(own: float, wide: float, half: float | None) -> bool | None:
@@ -78,72 +84,97 @@ def model_small(clues: Clues) -> Verdict:
         wider = None
     if step is None or device is None:
         return undecided("model_small", "11", records=("step",))
-    idle = Span(step.ms - device.ms, step.low - device.high, step.high - device.low)
+    idle = within(Span(step.ms - device.ms, step.low - device.high, step.high - device.low), step)
     told: dict[str, Any] = {"device": ms(device), "step": ms(step), "share": pct(device.ms / step.ms)}
     kept: dict[str, Any] = {"records": ("step", "experiments"), "step_ms": step.ms, "grade": "D"}
     room = clues.binds("host") is True and device.high <= ROOM * step.low
     full = clues.binds("device") is True or (device.low > ROOM * step.high)
-    if room and (wider is None or wider[0] <= WIDER_FREE):
+    if room and (wider is None or wider[1] <= WIDER_FREE):
         return supported("model_small", span=idle, **told, **kept)
-    if full and (wider is None or wider[0] > WIDER_FREE):
+    if full and (wider is None or wider[2] > WIDER_FREE):
         return refuted("model_small", span=Span(0.0, 0.0, 0.0), **told, **kept)
     told |= {"ms": ms(idle), "share": pct(idle.ms / step.ms)}
     return undecided("model_small", "11", wording="mixed", span=idle, **told, **kept)
 
 
-CLOCK_CODES = ("THROTTLING", "SLOWS_DOWN", "CLOCK_RAMP")
-POWER_CODES = ("POWER_SAVING", "ON_BATTERY")
-
-
-def clocks(clues: Clues) -> Verdict:
-    """Judge clocks that do not rise, fall with heat, or are held down by a power plan."""
-    rows = clues.table("lengths")
-    lengths = sorted({r["length"] for r in rows if r.get("kind") == "hand" and r.get("visit") == "steady"})
-    series = [curves.gaps_ms(rows, length) for length in lengths]
-    seen = [one for gaps in series for one in drift.judge(gaps, op="decode step")[1] if one["code"] in CLOCK_CODES]
-    power = [one for one in conditions.power(clues.snapshot) if one["code"] in POWER_CODES]
-    long_enough = any(len(gaps) >= drift.MIN_CALLS for gaps in series)
-    step = clues.step.ms if clues.step else None
-    kept: dict[str, Any] = {"records": ("lengths", "snapshot"), "grade": "D", "step_ms": step}
-    down = next((one for one in seen if one["code"] != "CLOCK_RAMP"), None)
-    if down:
-        numbers = down["numbers"]
-        lost = numbers["last_third_ms"] - numbers["first_third_ms"]
-        told = {"first": ms(numbers["first_third_ms"]), "last": ms(numbers["last_third_ms"])}
-        return supported("clocks", span=Span(lost, lost, lost), **told, **kept)
-    if power:
-        plan = str(power[0]["words"].get("plan") or "battery")
-        return supported("clocks", "plan", plan=plan, no_ms=words.both("verdict_no_single_time"), **kept)
-    if not long_enough:
-        return undecided("clocks", "04", **kept)
-    return refuted("clocks", span=Span(0.0, 0.0, 0.0), count=sum(map(len, series)), **kept)
-
-
 def spilled(clues: Clues) -> Verdict:
-    """Judge whether the model's memory reaches past the card's own into memory behind PCIe."""
+    """Judge whether the model's memory reaches past the card's own into memory behind PCIe: by the sensors beside the
+    texts, and by the size from which reading gets slower."""
     if clues.on_cpu:
         return not_applicable("spilled", "on_cpu")
-    rows, need = clues.table("ceiling"), clues.weight_bytes
+    if any(one.get("integrated") for one in clock_readings.beside_decode(clues)):
+        return not_applicable("spilled", "integrated")
+    rows, need, outside = clues.table("ceiling"), clues.weight_bytes, outside_card(clues)
     sizes = [row["bytes"] for row in rows if row.get("way") == "read" and ceiling.rate(row)]
-    if not sizes or need is None:
-        return undecided("spilled", "04", records=("ceiling",))
-    over = ceiling.spill(rows)
     kept: dict[str, Any] = {
         "records": ("ceiling", "lengths"),
         "grade": "D",
         "step_ms": clues.step.ms if clues.step else None,
     }
-    told: dict[str, Any] = {"need": words.number(need, "B"), "largest": words.number(float(max(sizes)), "B")}
-    if over is None:
-        if max(sizes) < need:
-            return undecided("spilled", "04", wording="not_reached", **told, **kept)
-        return refuted("spilled", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    over = ceiling.spill(rows)
+    told: dict[str, Any] = {"need": words.number(need, "B"), **(outside or {}).get("told", {})}
+    if over is None or need is None or not sizes:
+        return _by_sensors(outside, max(sizes, default=0), need, told, kept)
     told |= {"begin": words.number(float(over["bytes"]), "B"), "rate": words.number(over["gb_s"], "GB/s")}
     fits = max((size for size in sizes if size < over["bytes"]), default=0)
+    if outside and outside["spilled"] is False:
+        return refuted("spilled", "held_though", span=Span(0.0, 0.0, 0.0), **told, **kept)
     if need <= fits:
+        if outside and outside["spilled"]:
+            return supported("spilled", "seen", no_ms=words.both("verdict_no_single_time"), **told, **kept)
         return refuted("spilled", "fits", span=Span(0.0, 0.0, 0.0), **told, **kept)
     if need < over["bytes"]:
         return undecided("spilled", "04", wording="between_sizes", **told, **kept)
     slower = 1e-6 * (1 / over["gb_s"] - 1 / over["usual_gb_s"])  # ms a byte that lies outside
-    span = Span((need - (fits + over["bytes"]) / 2) * slower, (need - over["bytes"]) * slower, (need - fits) * slower)
+    ends = ((need - (fits + over["bytes"]) / 2) * slower, (need - over["bytes"]) * slower, (need - fits) * slower)
+    step = clues.step
+    if step and ends[1] > step.high:  # it would take longer than the step does
+        return refuted(
+            "spilled", "too_fast", span=Span(0.0, 0.0, 0.0), least=ms(ends[1]), step=ms(step), **told, **kept
+        )
+    span = Span(*(min(end, step.ms) for end in ends)) if step else Span(*ends)
     return supported("spilled", span=span, ms=ms(span), **told, **kept)
+
+
+def _by_sensors(
+    outside: dict[str, Any] | None, largest: float, need: float | None, told: dict[str, Any], kept: dict[str, Any]
+) -> Verdict:
+    """Return the verdict where reading never got slower: what the sensors saw, else whether so much was tried."""
+    told |= {"largest": words.number(float(largest), "B")}
+    if outside and outside["spilled"]:
+        return supported("spilled", "seen", no_ms=words.both("verdict_no_single_time"), **told, **kept)
+    if outside and outside["spilled"] is False:
+        return refuted("spilled", "held", span=Span(0.0, 0.0, 0.0), **told, **kept)
+    if need is None or not largest:
+        return undecided("spilled", "04", **kept)
+    if largest < need:
+        return undecided("spilled", "04", wording="not_reached", **told, **kept)
+    return refuted("spilled", span=Span(0.0, 0.0, 0.0), **told, **kept)
+
+
+def outside_card(clues: Clues) -> dict[str, Any] | None:
+    """Return {spilled, told} by the readings beside the texts of notebook 04; None where the source does not tell.
+
+    spilled: True where the card was full and more of the machine's memory was in use than before the model was loaded;
+    False where there was room, or next to nothing outside; None where nobody read before, so that it may be another's.
+    """
+    rows = [row for row in clues.table("lengths") if isinstance(row.get("sensor"), dict)]
+    read = [row["sensor"] for row in rows if row.get("kind") == "hand"]
+    before = sensor_judges.values([row["sensor"] for row in rows if row.get("kind") == "before"], "spilled_bytes")
+    used, whole, out = (
+        sensor_judges.values(read, f"{key}_bytes") for key in ("memory_used", "memory_total", "spilled")
+    )
+    shared = any(one.get("integrated") for one in read)  # those keep everything in one place
+    need = clues.weight_bytes or 0.0
+    if not used or not whole or shared or max(used) < HOLDS * need:  # whatever it is that was read, not the model's
+        return None
+    full, most = max(used) >= sensor_judges.FULL * whole[-1], max(out, default=None)
+    told = {"used": words.number(max(used), "B"), "whole": words.number(whole[-1], "B"), "out": words.number(most, "B")}
+    if not full:
+        return {"spilled": False, "told": told}
+    if most is None:
+        return None
+    if most < sensor_judges.SPILL_BYTES:
+        return {"spilled": False, "told": told}
+    grew = most - before[0] >= sensor_judges.SPILL_BYTES if before else None
+    return {"spilled": grew, "told": told}

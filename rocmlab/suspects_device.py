@@ -13,7 +13,7 @@ from rocmlab.batch_judges import BOUND_PCT, FAR_PCT
 from rocmlab.clues import Clues, Row, Span, median, of_samples
 from rocmlab.rates import is_number
 from rocmlab.roof import SPOILS_PCT
-from rocmlab.suspects import SHARE, Verdict, by_share, ms, pct, refuted, supported, undecided
+from rocmlab.suspects import SHARE, Verdict, by_share, ms, pct, refuted, supported, undecided, within
 
 PRODUCTS = ("linear",)
 ATTENTION = ("sdpa", "attention")
@@ -67,10 +67,21 @@ def _floor_of_lengths(clues: Clues) -> tuple[Span | None, Span | None]:
 
 
 def excess(clues: Clues, wanted: Callable[[Row], bool]) -> Span | None:
-    """Return the time a token above the memory floor of some operators of 06, never more than the lane's own excess.
+    """Return the time a token above the memory floor of some operators of 06.
 
-    None where 06 has no such operator or no bandwidth was measured.
+    Timed alone, operators also take what overlaps inside a step: where all of them together exceed the lane's own
+    excess, each has its share of that, so that suspects never add up to more than there is. None where 06 has no such
+    operator or no bandwidth was measured.
     """
+    total, every = _above_floor(clues, wanted), _above_floor(clues, lambda row: True)
+    lane = clues.part("device", "excess")
+    if total is None or every is None or lane is None or lane.ms >= every.ms:
+        return total
+    part = total.ms / every.ms if every.ms else 0.0
+    return Span(*(part * max(0.0, end) for end in (lane.ms, lane.low, lane.high)))
+
+
+def _above_floor(clues: Clues, wanted: Callable[[Row], bool]) -> Span | None:
     roof = clues.roof.gb_s
     rows = [
         row for row in clues.table("shapes") if row.get("operator") and row.get("phase") == "decode" and wanted(row)
@@ -83,9 +94,6 @@ def excess(clues: Clues, wanted: Callable[[Row], bool]) -> Span | None:
     for row, one in known:
         floor, count = (row.get("bytes") or 0) / roof / 1e6, _count(row)
         total += Span(*(count * max(0.0, end - floor) for end in (one.ms, one.low, one.high)))
-    lane = clues.part("device", "excess")
-    if lane and lane.ms < total.ms:  # timed alone, an operator may also take what overlaps inside a step
-        return Span(lane.ms, min(lane.low, total.low), lane.high)
     return total
 
 
@@ -156,9 +164,10 @@ def attention(clues: Clues) -> Verdict:
         return undecided("attention", "09", records=("attention",))
     told = {"default": gap["default"] or words.NONE, "best": gap["best"]}
     step = clues.step
-    if gap["alone"] and step and gap["span"].low >= SHARE * step.ms:
-        given: dict[str, Any] = {"span": gap["span"], "step_ms": step.ms, "grade": gap["grade"]}
-        told |= {"ms": ms(gap["span"]), "step": ms(step), "share": pct(gap["span"].ms / step.ms)}
+    if gap["alone"] and step and gap["span"].high >= SHARE * step.low:
+        span = within(gap["span"], step)
+        given: dict[str, Any] = {"span": span, "step_ms": step.ms, "grade": gap["grade"]}
+        told |= {"ms": ms(span), "step": ms(step), "share": pct(span.ms / step.ms)}
         return undecided("attention", "09", wording="alone", records=("attention",), **told, **given)
     return by_share(
         clues, "attention", gap["lane"], gap["span"], grade=gap["grade"], records=("attention",), notebooks=("09",),

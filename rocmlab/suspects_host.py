@@ -9,10 +9,11 @@ import statistics
 from typing import Any
 
 from rocmlab import attention_tables, curves, evidence, sweep, words
-from rocmlab.clues import Clues, Span, median
+from rocmlab.clues import Clues, Row, Span, median
 from rocmlab.rates import is_number
 from rocmlab.steadiness import FIRST_VISIT_TIMES
 from rocmlab.suspects import (
+    REFUTED,
     SHARE,
     Verdict,
     by_share,
@@ -22,6 +23,7 @@ from rocmlab.suspects import (
     refuted,
     supported,
     undecided,
+    within,
 )  # fmt: skip
 
 FIRST_VISIT_LEAST = 1.15  # times the steady visit, for every shape: noise slows some of them, never all
@@ -37,9 +39,11 @@ OF_DECODE = (
 
 def python_dispatch(clues: Clues) -> Verdict:
     """Judge the host's own work: Python and operator dispatch, without launches."""
+    apart = clues.on_cpu or clues.part("host", "launch") is not None
     return by_share(
         clues, "python_dispatch", "host", clues.part("host", "python_dispatch"),
         grade=clues.grade("host", "python_dispatch"), records=("step",), notebooks=("11",),
+        wording="supported" if apart else "with_launches",
     )  # fmt: skip
 
 
@@ -48,11 +52,14 @@ def launches(clues: Clues) -> Verdict:
     if clues.on_cpu:
         return not_applicable("launches", "on_cpu")
     found, count = clues.part("host", "launch"), clues.launches
+    together = clues.part("host", "python_dispatch")
+    if found is None and together and clues.step:
+        return undecided("launches", "11", wording="not_apart", ms=ms(together), records=("step",))
     driver = driver_us(clues)
     each = dict.fromkeys(words.LANGUAGES, "")
     if found and count:
         each = words.both("verdict_launches", count=f"{count:,.0f}", us=words.number(1000 * found.ms / count, "us"))
-    if count and driver:
+    if found and count and driver and count * driver / 1000 <= found.ms:  # else the two were not of the same launches
         more = words.both("verdict_driver", us=words.number(driver, "us"), ms=ms(count * driver / 1000))
         each = {lang: each[lang] + more[lang] for lang in each}
     return by_share(
@@ -71,21 +78,18 @@ def submission(clues: Clues) -> Verdict:
     """Judge batching and flushes of the Windows driver: a step that waits for its token against queued steps."""
     if clues.on_cpu:
         return not_applicable("submission", "on_cpu")
-    if clues.system and clues.system != "Windows":
+    if clues.system and not clues.windows_driver:
         return not_applicable("submission", "not_windows", system=clues.system)
     step, queued = clues.step, clues.quantity("T_block")
+    if not clues.system:
+        return undecided("submission", "01", records=("snapshot",))
     if step is None or queued is None:
         return undecided("submission", "11", records=("step",))
-    apart = Span(step.ms - queued.ms, step.low - queued.high, step.high - queued.low)
+    apart = within(Span(step.ms - queued.ms, step.low - queued.high, step.high - queued.low), step)
     kept: dict[str, Any] = {"records": ("step",), "step_ms": step.ms, "grade": "D"}
-    told: dict[str, Any] = {
-        "ms": ms(max(apart.ms, 0.0)),
-        "step": ms(step),
-        "queued": ms(queued),
-        "share": pct(apart.ms / step.ms),
-    }
+    told: dict[str, Any] = {"ms": ms(apart), "step": ms(step), "queued": ms(queued), "share": pct(apart.ms / step.ms)}
     if apart.high < SHARE * step.ms:
-        return refuted("submission", span=Span(max(apart.ms, 0.0), max(apart.low, 0.0), apart.high), **told, **kept)
+        return refuted("submission", span=apart, **told, **kept)
     if apart.low < SHARE * step.ms:
         return undecided("submission", "11", wording="wide", span=apart, low=ms(apart.low), high=ms(apart.high),
                          **told, **kept)  # fmt: skip
@@ -97,11 +101,16 @@ def waiting(clues: Clues) -> Verdict:
     if clues.on_cpu:
         return not_applicable("waiting", "on_cpu")
     waits = waits_a_token(clues)
-    seen = dict.fromkeys(words.LANGUAGES, "") if waits is None else words.both("verdict_waits", waits=f"{waits:g}")
-    return by_share(
+    seen = words.both("verdict_waits_unknown" if waits is None else "verdict_waits", waits=f"{waits or 0:g}")
+    found = by_share(
         clues, "waiting", "host", clues.part("host", "readback"), grade=clues.grade("host", "readback"),
         records=("step", "profiler"), notebooks=("11",), seen=seen,
     )  # fmt: skip
+    if found.verdict != REFUTED or waits is None or waits <= WAITS_A_TOKEN or clues.binds("host") is False:
+        return found
+    # What waits in the midst of a step stands in the launch or Python row of the lane, not in the read-back.
+    kept: dict[str, Any] = {"grade": found.grade, "records": found.records, "step_ms": found.step_ms}
+    return undecided("waiting", "07", wording="inside", waits=f"{waits:g}", ms=ms(found.span), **kept)
 
 
 def waits_a_token(clues: Clues) -> float | None:
@@ -114,13 +123,17 @@ def waits_a_token(clues: Clues) -> float | None:
     return next((float(one) for one in counts if is_number(one)), None)
 
 
+def of_decode(clues: Clues) -> list[Row]:
+    """Return the rows of 02 of operators that a decode step goes through: in the subject's dtype, where tried."""
+    mine = [row for row in clues.operators if row.get("op") in OF_DECODE]
+    return [row for row in mine if row.get("dtype") == clues.dtype] or mine
+
+
 def cpu_fallback(clues: Clues) -> Verdict:
     """Judge whether an operator of the decode step runs on the CPU behind the user's back."""
     if clues.on_cpu:
         return not_applicable("cpu_fallback", "on_cpu")
-    mine = [row for row in clues.operators if row.get("op") in OF_DECODE]
-    mine = [row for row in mine if row.get("dtype") == clues.dtype] or mine
-    placed = {row["op"]: evidence.levels(row)["on_device"] for row in mine}
+    placed = {row["op"]: evidence.levels(row)["on_device"] for row in of_decode(clues)}
     fell = [op for op, state in placed.items() if state == "no"]
     kept: dict[str, Any] = {
         "records": ("operators", "profiler"),

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rocmlab import isolate, lanes, models, profiler, results, timing, trace_judge
+from rocmlab import isolate, lanes, models, profiler, results, sensors, timing, trace_judge
 from rocmlab.prompts import PROMPTS, prompt_ids
 from rocmlab.readers import traces
 from rocmlab.results import Run
@@ -136,6 +136,7 @@ def measure(
         with timing.OtherWork() as others:
             times = decode(loaded, device, ids, steps)
         row = {"what": "steps", "arm": "clean", "repeat": repeat, "others_cpu_pct": others.pct}
+        row["sensor"] = sensors.reading(device)  # no clock runs here
         run.append(TABLE, header | row | {"prefill_ms": times[0], "itl_ms": times[1:]})
     if device != "cpu":
         events = decode_between_events(loaded, device, ids, steps)

@@ -32,7 +32,8 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}
     numbers |= {"residual_pct": (clues.account or {}).get("residual_pct"), "floor_ms": floor.ms if floor else None}
     numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
-    at_roof = any(one.suspect == "bandwidth" and one.verdict == SUPPORTED for one in found)
+    strong = {one.suspect for one in found if one.verdict == SUPPORTED}
+    at_roof = "bandwidth" in strong and "clocks" not in strong  # the roof of a memory that is clocked down is no roof
     if at_roof and floor and clues.regime != "host_bound":
         return finding("VERDICT_AT_ROOF", numbers=numbers, **said | {"share": suspects.pct(floor.ms / step.ms)})
     code = "VERDICT_CPU" if clues.on_cpu else f"VERDICT_{clues.regime.upper()}"
@@ -41,24 +42,33 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
 
 def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:
     """Return the supported parts of a lane (None: of any) with their ms, in brackets, and what is unexplained where
-    that is much; "" where there is nothing to name."""
-    lanes = (lane,) if lane else ("host", "device")
+    that is much; "" where there is nothing to name. What lies within other parts stands apart, never beside them."""
+    lanes = (lane, "either") if lane else ("host", "device", "either")
     table = suspects.table()["suspects"]
     mine = [one for one in found if one.verdict == SUPPORTED and one.span and one.share_pct and not one.is_limit]
     mine = [one for one in mine if table[one.suspect]["lane"] in lanes]
-    parts = [(one.name, one.span) for one in mine]
+    named = [(one.name, suspects.ms(one.span), table[one.suspect]) for one in mine]
+    parts = [(name, _at_most(ms, entry)) for name, ms, entry in named if not entry.get("within")]
+    inside = [(name, _at_most(ms, entry)) for name, ms, entry in named if entry.get("within")]
     left = clues.part("residual", "residual")
     if left and clues.step and abs(left.ms) > MUCH * clues.step.ms:
-        parts.append((words.both("waterfall_residual"), left))
-    if not parts:
-        return dict.fromkeys(words.LANGUAGES, "")
+        parts.append((words.both("waterfall_residual"), _at_most(suspects.ms(left), {})))
     made = {}
     for lang in words.LANGUAGES:
-        each = [
-            words.word("verdict_part", lang, name=words.pick(name, lang), ms=suspects.ms(span)) for name, span in parts
-        ]
-        made[lang] = words.word("verdict_parts", lang, parts=words.word("list_comma", lang).join(each))
+        plain, within = (_parts(each, lang) for each in (parts, inside))
+        told = words.word("verdict_parts_within", lang, parts=plain, within=within) if plain and within else ""
+        made[lang] = words.word("verdict_parts", lang, parts=told or plain or within) if plain or within else ""
     return made
+
+
+def _at_most(ms: str, entry: dict[str, Any]) -> Text:
+    return words.both("verdict_at_most", value=ms) if entry.get("at_most") else dict.fromkeys(words.LANGUAGES, ms)
+
+
+def _parts(parts: list[tuple[Text, Text]], lang: str) -> str:
+    given = [{"name": words.pick(name, lang), "ms": ms[lang]} for name, ms in parts]
+    each = [words.word("verdict_part", lang, **one) for one in given]
+    return words.word("list_semicolon" if any("," in one for one in each) else "list_comma", lang).join(each)
 
 
 def still_open(clues: Clues, found: list[Verdict]) -> Finding:
@@ -109,7 +119,7 @@ def judge(clues: Clues, found: list[Verdict], roofs: Roofs | None) -> list[Findi
         made.append(_ratio(roofs))
     missing = [one for one in found if one.verdict == UNDECIDED]
     if missing:
-        names = _joined([one.name for one in missing])
+        names = _joined([one.name for one in missing], "list_semicolon")
         numbers = {"count": len(missing), "total": len(found)}
         notebooks = _listed(sorted({n for one in missing for n in one.decided_by}))
         made.append(finding("SUSPECTS_UNDECIDED", numbers=numbers, names=names, notebooks=notebooks))
@@ -132,8 +142,8 @@ def _ratio(roofs: Roofs) -> Finding:
     return finding("RATIO_ROOFS", numbers=numbers, variant=None if roofs.why == "undecided" else roofs.why, **said)
 
 
-def _joined(texts: list[Text]) -> Text:
-    return {lang: words.word("list_comma", lang).join(words.pick(t, lang) for t in texts) for lang in words.LANGUAGES}
+def _joined(texts: list[Text], by: str = "list_comma") -> Text:
+    return {lang: words.word(by, lang).join(words.pick(t, lang) for t in texts) for lang in words.LANGUAGES}
 
 
 def _listed(names: list[str]) -> Text:

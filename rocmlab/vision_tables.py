@@ -17,6 +17,8 @@ from rocmlab.timing import Interval
 
 # What an article states, without samples, for batch 32, 224 x 224, FP32. It names Windows wheels of ROCm 5.6 that never
 # existed, and no sequence length: these are claims. Milliseconds are of one pass over the batch.
+# This is their source: an installed package has no outputs/. The runs in outputs/reference/ that hold them for a
+# comparison are kept equal by a test.
 CLAIMED_BATCH, CLAIMED_IMAGE, CLAIMED_DTYPE = 32, 224, "float32"
 CARDS = ("RX 6800 XT", "RTX 3080")
 CLAIMS: dict[str, dict[str, Any]] = {

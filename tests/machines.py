@@ -167,6 +167,23 @@ def lengths(
     return [row | {"device": device, "dtype": dtype, "arm": arm, "weight_bytes": weights, "threads": 2} for row in rows]
 
 
+def reading(use: float | None = 98.0, **fields: Any) -> dict[str, Any]:
+    """A sensor reading of a card at work: full clocks unless told otherwise; None is what the source does not give."""
+    given = {"source": "amdgpu sysfs", "t_s": 0.0, "integrated": False, "use_percent": use, "limited_by": None}
+    given |= {"sclk_mhz": 2600.0, "sclk_max_mhz": 2694.0, "mclk_mhz": 1000.0, "mclk_max_mhz": 1000.0, "temp_c": 64.0}
+    given |= {"power_w": 120.0, "power_cap_w": 160.0, "host_mhz": 4600.0, "host_max_mhz": 4700.0}
+    return given | {"memory_used_bytes": None, "memory_total_bytes": None, "spilled_bytes": None} | fields
+
+
+def sensed(rows: list[dict[str, Any]], use: float | None = 98.0, **fields: Any) -> list[dict[str, Any]]:
+    """Lines of 04 with a reading after each text; a field may be a function of the block (None: before the steady)."""
+    found = []
+    for row in rows:
+        now = {key: one(row.get("block")) if callable(one) else one for key, one in fields.items()}
+        found.append(row | {"sensor": reading(use, **now)} if row.get("kind") == "hand" else row)
+    return found
+
+
 def batches(step: float, growth: float = 1.0, first_extra: float = 0.0, device: str = "cuda:0", **more: Any):
     sizes = {batch: step * (1 + (growth - 1) * (batch - 1) / 31) for batch in (1, 2, 8, 32)}
     return sweeps.batches(sizes, first_extra_ms=first_extra, device=device, weight_bytes=WEIGHTS, **more)

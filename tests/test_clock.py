@@ -154,6 +154,7 @@ CALM = [{"call": 0, "temp_c": 50, "sclk_mhz": 2500}, {"call": 59, "temp_c": 51, 
         ([{"temp_c": 60}, {"temp_c": 80}], "THROTTLING"),
         ([{"sclk_mhz": 2500}, {"sclk_mhz": 2000}], "THROTTLING"),
         (CALM, "SLOWS_DOWN"),
+        ([{"temp_c": 50, "sclk_mhz": 2500}, {"temp_c": 70, "sclk_mhz": 2500}], "SLOWS_DOWN"),  # warm only
         (None, "SLOWS_DOWN"),
         ([{"temp_c": 60}], "SLOWS_DOWN"),
         ("nonsense", "SLOWS_DOWN"),

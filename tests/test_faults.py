@@ -50,9 +50,7 @@ class Bench:
         self.model = small(num_hidden_layers=LAYERS)
         self.models = [self.model, *(twins.make(self.model, "cpu", "float32") for _ in range(2))]
         host, works = machine["python"] + machine["launch"], machine["works"] * (1 + again)
-        for one, each in zip(
-            self.model_bytes, models, ((host, works), (host, TINY), (machine["python"], 0.0)), strict=True
-        ):
+        for one, each in zip(self.models, ((host, works), (host, TINY), (machine["python"], 0.0)), strict=True):
             self.cost(one, *each)
             if fault and one is not self.models[2]:  # nothing waits for a device on the CPU
                 for layer in one.model.layers:

@@ -46,14 +46,16 @@ def other_operator():
     return dataclasses.replace(m.h200(), operators=[*m.operators(), m.tried("fft", device="cpu")])
 
 
-def slowing():
-    rows = m.lengths(20.0)
-    for row in rows:
-        if row.get("visit") == "steady":
-            stamps = row["token_stamps_s"]
-            late = 1.2 if row["block"] >= 4 else 1.0
-            row["token_stamps_s"] = [stamps[0] + late * (one - stamps[0]) for one in stamps]
-    return rows
+def in_memory(used, outside, before=None, whole=8.0, **rows):
+    """The card of m.spilled() with readings of its memory, in GiB; `before`: what lay outside before the model came."""
+    def of(used, outside):
+        sizes = {"memory_used_bytes": used, "memory_total_bytes": whole, "spilled_bytes": outside}
+        return {key: None if size is None else size * 2**30 for key, size in sizes.items()}
+
+    lines = m.sensed(m.spilled().table("lengths"), **of(used, outside))
+    if before is not None:
+        lines.insert(0, {"kind": "before", "device": "cuda:0", "process": 0, "sensor": m.reading(**of(0.5, before))})
+    return changed(m.spilled(), lengths=lines, **rows)
 
 
 def wide_launch():
@@ -159,16 +161,27 @@ CASES = [
     ("model_small", U, lambda: changed(m.h200(), experiments=[m.experiment("width_x2", 1.9)])),  # they contradict
     ("model_small", U, lambda: without_ledger(m.h200())),
     ("model_small", N, m.slow_cpu),
-    ("clocks", S, lambda: changed(m.gfx1032(), lengths=slowing())),
-    ("clocks", S, lambda: dataclasses.replace(m.gfx1032(), snapshot=m.snapshot(power={"profile": "power-saver",
-                                                                                       "governor": "powersave"}))),
-    ("clocks", R, m.gfx1032),
-    ("clocks", U, lambda: changed(m.gfx1032(), lengths=[])),
+    ("clocks", S, lambda: changed(m.fallback(), lengths=m.sensed(m.lengths(33.0), sclk_mhz=500.0))),
+    ("clocks", R, lambda: changed(m.fallback(), lengths=m.sensed(m.lengths(33.0)))),
+    ("clocks", U, m.fallback),  # no sensors
     ("spilled", S, m.spilled),
     ("spilled", R, m.gfx1032),
     ("spilled", R, lambda: changed(m.gfx1032(), ceiling=m.memory(260.0, spill_at_mib=6144))),  # the model fits
     ("spilled", U, lambda: changed(m.spilled(), ceiling=m.memory(260.0)[:8])),  # tried up to 2 GiB
     ("spilled", U, lambda: changed(m.spilled(), ceiling=[])),
+    # by the sensors, whatever sizes were tried: full and more outside than before; full before; room; nothing told
+    ("spilled", S, lambda: in_memory(7.9, 1.5, before=0.1, ceiling=[])),
+    ("spilled", S, lambda: in_memory(7.9, 1.5, before=0.1, ceiling=m.memory(260.0))),
+    ("spilled", R, lambda: in_memory(7.9, 1.5, before=1.4, ceiling=[])),
+    ("spilled", R, lambda: in_memory(7.0, 1.5, before=0.1, ceiling=[])),  # pinned for copies
+    ("spilled", R, lambda: in_memory(7.0, 0.1, before=0.1)),  # slow from 6 GiB on, for another program than the model
+    ("spilled", R, lambda: in_memory(7.9, 0.1, ceiling=[])),
+    ("spilled", U, lambda: in_memory(7.9, 1.5, ceiling=[])),  # nobody read before: it may be another program's
+    ("spilled", U, lambda: in_memory(7.0, None, whole=None, ceiling=[])),
+    ("spilled", U, lambda: in_memory(0.4, 0.0, whole=0.5, ceiling=[])),  # the model is not in what was read
+    ("spilled", S, lambda: in_memory(7.9, None)),  # by the sizes alone
+    # A step of 33 ms cannot have read 1 GB through PCIe.
+    ("spilled", R, lambda: changed(m.spilled(), account={"quantities": {"T": m.quantity(33.0)}})),
     ("spilled", N, m.slow_cpu),
     ("strong_cpu", S, lambda: m.baseline(33.0, 58.0)),
     ("strong_cpu", R, lambda: m.baseline(33.0, 250.0)),
@@ -281,7 +294,7 @@ def test_half_the_notebooks_missing_is_undecided_and_says_which_would_decide():
     found = hypotheses.judge(m.clues(None, {}, ops=[]))
     assert {one.verdict for one in found} <= {U, N}
     for one in found:
-        assert one.verdict == N or one.evidence["en"].startswith("Not measured; notebook ")
+        assert one.verdict == N or one.evidence["en"].startswith("Not measured; notebook")
         assert one.verdict == N or set(one.decided_by) <= {f"{n:02d}" for n in range(1, 12)}
 
 

@@ -38,7 +38,9 @@ def test_a_card_s_files_give_every_field_in_its_unit(tmp_path):
     found = sensor_sources.sysfs("0000:03:00.0", tmp_path)()
     wanted = {
         "sclk_mhz": 2431,
+        "sclk_max_mhz": 2694,
         "mclk_mhz": 1000,
+        "mclk_max_mhz": 1000,
         "power_w": 130,
         "power_cap_w": 160,
         "temp_c": 64,
@@ -75,6 +77,25 @@ def test_a_level_without_an_asterisk_is_no_clock():
     assert sensor_sources.current_level("0: 500Mhz\n1: 2450Mhz\n") is None
     assert sensor_sources.current_level("S: 19Mhz *\n0: 500Mhz\n") == 19
     assert sensor_sources.current_level("") is None
+
+
+def test_the_highest_clock_is_the_highest_level_of_a_list_of_several():
+    assert sensor_sources.highest_level("S: 19Mhz *\n0: 500Mhz\n1: 2694Mhz\n") == 2694
+    assert sensor_sources.highest_level("0: 2450Mhz *\n") is None, "one level tells the present, not the limit"
+    assert sensor_sources.highest_level("") is None
+
+
+def test_the_clock_of_the_core_at_work_and_unknown_where_the_system_does_not_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(sensor_sources.timing, "core", lambda: 3)
+    assert sensor_sources.own_core(tmp_path) == {
+        "host_mhz": None, "host_mhz_reason": "the system does not tell the clock of a core",
+        "host_max_mhz": None, "host_max_mhz_reason": "the system does not tell the clock of a core",
+    }  # fmt: skip
+    folder = tmp_path / "sys/devices/system/cpu/cpu3/cpufreq"
+    folder.mkdir(parents=True)
+    (folder / "scaling_cur_freq").write_text("798000\n", encoding="utf-8")
+    (folder / "cpuinfo_max_freq").write_text("4700000\n", encoding="utf-8")
+    assert sensor_sources.own_core(tmp_path) == {"host_mhz": 798, "host_max_mhz": 4700}
 
 
 def test_an_impossible_zero_is_unknown_and_a_possible_one_is_zero():
@@ -188,6 +209,10 @@ class Library:
 
     def nvmlDeviceGetClockInfo(self, card, which, into):
         into._obj.value = {nvml.SM_CLOCK: 1980, nvml.MEMORY_CLOCK: 2619}[which]
+        return 0
+
+    def nvmlDeviceGetMaxClockInfo(self, card, which, into):
+        into._obj.value = {nvml.SM_CLOCK: 1995, nvml.MEMORY_CLOCK: 3201}[which]
         return 0
 
     def nvmlDeviceGetPowerUsage(self, card, into):

@@ -6,7 +6,18 @@ import pandas as pd
 import pytest
 import torch
 
-from rocmlab import findings, network_steps, networks, results, sensors, vision, vision_judges, vision_tables, worker
+from rocmlab import (
+    findings,
+    network_steps,
+    networks,
+    reference,
+    results,
+    sensors,
+    vision,
+    vision_judges,
+    vision_tables,
+    worker,
+)
 from rocmlab.network_steps import Plan, answers, check, split
 from rocmlab.sections import vision_bert
 
@@ -425,3 +436,28 @@ def test_medians_are_of_the_samples():
     assert vision_tables.steps_ms(rows, "resnet50", "float32", "best") == vision_tables.steps_ms(
         rows, "resnet50", "float32"
     )
+
+
+# ---- the claims, and the reference runs that repeat them
+
+
+@pytest.mark.parametrize("card", vision_tables.CARDS)
+def test_the_reference_run_of_a_card_holds_exactly_the_claims(card):
+    folder = reference.folder() / f"article-{card.replace(' ', '').lower()}"
+    assert card in results.birth(folder)["subject"]["name"]
+    lines = {row["model_spec"]: row for row in results.rows(folder, "reported")}
+    assert lines.keys() == vision_tables.CLAIMS.keys()
+    for model, claim in vision_tables.CLAIMS.items():
+        row = lines[model]
+        metric = {"items_s": "train_images_s", "ms": "forward_ms"}[claim["unit"]]
+        assert (row["metric"], row["value"]) == (metric, claim[card])
+        assert (row["batch"], row["dtype"]) == (vision_tables.CLAIMED_BATCH, vision_tables.CLAIMED_DTYPE)
+        image = None if model == "bert_base" else vision_tables.CLAIMED_IMAGE
+        assert row.get("image_px") == image and row["evidence_grade"] == "reported"
+
+
+def test_the_claims_need_no_reference_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(results, "home", lambda: tmp_path)  # as where the package was installed without a checkout
+    assert reference.every() == []
+    frame = vision_tables.beside_claims([])
+    assert list(frame["claimed_amd"]) == [312.0, 42.0, 56.0] and frame["here"].isna().all()

@@ -1,8 +1,9 @@
 """rocm-smi, amd-smi and nvidia-smi: text, tables and JSON of several generations, to one row a GPU.
 
-A row: index, name, arch, bus, temp_c, temp_hotspot_c, power_w, power_cap_w, sclk_mhz, mclk_mhz, use_percent,
-memory_total_bytes, memory_used_bytes, spilled_bytes (GTT, the part of the machine's memory that the card uses),
-limited_by (what holds the clock down), driver; what the tool did not say, or said as "N/A", is None.
+A row: index, name, arch, bus, temp_c, temp_hotspot_c, power_w, power_cap_w, sclk_mhz, sclk_max_mhz (the highest that
+the card allows), mclk_mhz, mclk_max_mhz, use_percent, memory_total_bytes, memory_used_bytes, spilled_bytes (GTT, the
+part of the machine's memory that the card uses), limited_by (what holds the clock down), driver; what the tool did not
+say, or said as "N/A", is None.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ FIELDS = (
     "power_w",
     "power_cap_w",
     "sclk_mhz",
+    "sclk_max_mhz",
     "mclk_mhz",
+    "mclk_max_mhz",
     "use_percent",
     "memory_total_bytes",
     "memory_used_bytes",
@@ -158,7 +161,9 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
         temp_c=number(temperature.get("edge")) or number(temperature.get("hotspot")),
         temp_hotspot_c=number(temperature.get("hotspot")),
         sclk_mhz=number(_part(clocks, "gfx_0").get("clk")),
+        sclk_max_mhz=number(_part(clocks, "gfx_0").get("max_clk")),
         mclk_mhz=number(_part(clocks, "mem_0").get("clk")),
+        mclk_max_mhz=number(_part(clocks, "mem_0").get("max_clk")),
         memory_total_bytes=_from_mb(size),
         memory_used_bytes=_from_mb(memory.get("used_vram")),
         spilled_bytes=_from_mb(memory.get("used_gtt")),
@@ -273,6 +278,8 @@ def _tree_row(found: dict[str, Any]) -> dict[str, Any]:
         use_percent=number(found.get("USAGE/GFX_ACTIVITY")),
         power_w=number(found.get("POWER/SOCKET_POWER")),
         sclk_mhz=number(found.get("CLOCK/GFX_0/CLK")),
+        sclk_max_mhz=number(found.get("CLOCK/GFX_0/MAX_CLK")),
+        mclk_max_mhz=number(found.get("CLOCK/MEM_0/MAX_CLK")),
         temp_c=number(found.get("TEMPERATURE/EDGE")),
         temp_hotspot_c=number(found.get("TEMPERATURE/HOTSPOT")),
         mclk_mhz=number(found.get("CLOCK/MEM_0/CLK")),

@@ -19,6 +19,7 @@ from rocmlab import (
     plots,
     results,
     roof,
+    sensor_judges,
     words,
 )  # fmt: skip
 from rocmlab.attention_tables import FORCED, Row
@@ -37,6 +38,7 @@ def section(run: Path) -> Section:
     wholes, limit = wholes_of(run, head), roof.roof(results.rows(run, "ceiling"), peak_of(run))
     asked: dict[str, Any] = {"step_ms": wholes["decode"], "prefill_ms": wholes["prefill"], "ceiling_gb_s": limit.gb_s}
     found = attention_judges.judge(rows, ended=ended, arch=arch, **asked)
+    found += sensor_judges.faults([row.get("sensor") for row in rows], op="attention")
     made = Section("09", question("09"), findings=found, how=words.both("how_09"))
     if not head:
         return made

@@ -62,6 +62,7 @@ def judge(rows: list[dict[str, Any]], roof: Roof, ended: list[dict[str, Any]]) -
         batch_judges.judge_scatter(rows, curve_judges.side(rows))
         + batch_judges.judge_padding(rows)
         + batch_judges.judge_first_pass(rows, curve_judges.side(rows))
+        + batch_judges.judge_sensors(rows, curve_judges.side(rows))
     )
     return found, judged[0]
 

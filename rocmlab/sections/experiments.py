@@ -19,6 +19,7 @@ from rocmlab import (
     plots,
     remedies,
     results,
+    sensor_judges,
     words,
     yardstick_judges,
 )
@@ -42,6 +43,7 @@ def section(run: Path) -> Section:
     found = experiment_judges.judge(rows, foretold)
     made = Section("11", question("11"), findings=[*ledger_judges.judge(account), *found], how=words.both("how_11"))
     made.findings += yardstick_judges.judge(engines, results.rows(run, "lengths")) if engines else []
+    made.findings += judge_sensors(rows, results.rows(run, "step"))
     head: dict[str, Any] = next((row for row in rows or foretold if row.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]
     made.answers = _answers(found)
@@ -84,6 +86,16 @@ def section(run: Path) -> Section:
     else:
         made.absent["experiments_gains"] = words.both("experiments_none_gained")
     return made
+
+
+def judge_sensors(rows: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[Finding]:
+    """Say when the step slowed down while the ledger was measured, or heat or memory stood in the way of a change."""
+    whole: list[float] = next((row["samples_ms"] for row in steps if row.get("quantity") == "T"), [])
+    beside: list[Any] = next((row["sensors"] for row in steps if row.get("sensors")), [])
+    found = sensor_judges.faults(beside, whole, "decode step")
+    told = {one["code"] for one in found}
+    later = sensor_judges.faults([row.get("sensor") for row in rows], op="experiments")
+    return found + [one for one in later if one["code"] not in told]
 
 
 def _answers(found: list[Finding]) -> dict[str, Finding]:

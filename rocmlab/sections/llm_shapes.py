@@ -16,6 +16,7 @@ from rocmlab import (
     one_row,
     plots,
     results,
+    sensor_judges,
     shape_judges,
     shapes,
     timing,
@@ -40,6 +41,7 @@ def section(run: Path) -> Section:
     roof, peaks = roof_of(run, rows), peaks_of(run)
     found = shape_judges.judge(rows, gemms, launches, single, roof, peaks, ended)
     found += curve_judges.judge_conditions(rows)
+    found += sensor_judges.faults([row.get("sensor") for row in rows], op="operators")
     made = Section("06", question("06"), findings=worst_first(found), how=words.both("how_06"))
     head = next((row for row in rows if row.get("model_spec")), {})
     made.provenance = [str(part) for part in (head.get("model_spec"), head.get("dtype")) if part]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rocmlab import ceiling, evidence, figures, operator_judges, operator_study, opinfo, results, words
+from rocmlab import ceiling, evidence, figures, operator_judges, operator_study, opinfo, results, sensor_judges, words
 from rocmlab import operator_tables as tables
 from rocmlab.evidence import Row
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
@@ -20,6 +20,7 @@ def section(run: Path) -> Section:
     if not rows:
         return Section("02", question("02"), missing=words.both("reason_no_records", notebook="02"))
     found = operator_judges.judge(rows, before)
+    found += sensor_judges.faults([row.get("sensor") for row in rows], op="operators")
     made = Section("02", question("02"), findings=found, how=words.both("how_02"))
     own = [row for row in rows if row["set"] != opinfo.SET] or rows
     hip = bool(snapshot(run).get("torch_version_hip"))

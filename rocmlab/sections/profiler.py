@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import figures, lane_plot, plots, profile_tables, results, trace_judge, words
+from rocmlab import figures, lane_plot, plots, profile_tables, results, sensor_judges, trace_judge, words
 from rocmlab.findings import Finding, finding
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
 
@@ -27,7 +27,7 @@ def section(run: Path) -> Section:
         made.missing = None if made.findings else none
         made.absent = dict.fromkeys((*ORDER, "step"), none)
         return made
-    made.findings = judge(rows)
+    made.findings = judge(rows) + judge_sensors(rows)
     first = next(row for row in rows if row["what"] == "steps")
     made.provenance = [str(first["model_spec"]), str(first["dtype"])]
     _add_arms(made, rows)
@@ -60,6 +60,13 @@ def judge(rows: list[dict[str, Any]]) -> list[Finding]:
     on_cpu = trace["device"] == "cpu"
     found += _cpu_step(rows, trace) if on_cpu else trace_judge.judge(trace["metrics"])[1]
     return found + _cost(rows) + ([] if on_cpu else _at_clean_speed(rows, trace))
+
+
+def judge_sensors(rows: list[dict[str, Any]]) -> list[Finding]:
+    """Say when the clean steps slowed down, or heat or memory stood in their way."""
+    clean = [row for row in rows if row["what"] == "steps" and row.get("arm") == "clean"]
+    gaps = [one for row in clean for one in row.get("itl_ms") or []]
+    return sensor_judges.faults([row.get("sensor") for row in clean], gaps, "decode step")
 
 
 def ended(rows: list[dict[str, Any]]) -> list[Finding]:

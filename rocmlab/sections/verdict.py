@@ -89,7 +89,7 @@ def hypothesis_table(found: list[Verdict]) -> pd.DataFrame:
         if one.span and one.span.high > one.span.low:
             line |= {"verdict_ms_low": one.span.low, "verdict_ms_high": one.span.high}
         line |= {"verdict_share_pct": one.share_pct, "verdict_share_pct_reason": _no_share(one)}
-        grade = one.grade if one.verdict != NOT_APPLICABLE else None
+        grade = one.grade if one.verdict in (SUPPORTED, REFUTED) or one.span else None
         line |= {"verdict_grade": grade, "verdict_grade_reason": words.both("verdict_no_grade")}
         lines.append(line | {"verdict_evidence": one.evidence})
     return pd.DataFrame(lines)

@@ -190,7 +190,7 @@ def test_where_queue_trace_and_graph_fail_eleven_and_twelve_still_say_what_they_
     for module in (timing, clock, decode.timing):
         monkeypatch.setattr(module, "synchronise", lambda device: None)
     monkeypatch.setattr(timing, "use", lambda device: None)
-    monkeypatch.setattr(model_bytes, models, "load", lambda spec, device, dtype: load(spec, "cpu", dtype))
+    monkeypatch.setattr(models, "load", lambda spec, device, dtype: load(spec, "cpu", dtype))
     monkeypatch.setattr(twins, "make", lambda model, device, dtype: make(model, "cpu", dtype))
     monkeypatch.setattr(decode, "padded", lambda prompts, device: padded(prompts, "cpu"))
     run, threads = results.start("11", str(tmp_path)), torch.get_num_threads()

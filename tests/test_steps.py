@@ -290,7 +290,16 @@ def holds(rows, most):
 
 @pytest.mark.parametrize(("asked", "most", "kept"), [(256, 256, 256), (256, 100, 64), (256, 1, 1), (1, 1, 1)])
 def test_texts_that_do_not_fit_are_halved_until_they_do_and_it_is_said(monkeypatch, asked, most, kept):
-    monkeypatch.setattr(rig, "ready", lambda model, device, context, rows: holds(rows, most))
+    for place in ("ready", "queued"):  # the prefill does not fit, or the step behind it
+        monkeypatch.setattr(rig, "ready", lambda model, device, context, rows: rows)
+        monkeypatch.setattr(rig, "queued", lambda made, count: None)
+        refusing = {"ready": lambda model, device, context, rows: holds(rows, most),
+                    "queued": lambda made, count: holds(made, most)}  # fmt: skip
+        monkeypatch.setattr(rig, place, refusing[place])
+        said(asked, kept)
+
+
+def said(asked, kept):
     found, refused = steps.fitting(None, "cpu", 1024, asked)
     assert found == kept and (refused is None) is (kept == asked)
     if refused:

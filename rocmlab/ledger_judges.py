@@ -6,6 +6,7 @@ from typing import Any
 
 from rocmlab import timing, words
 from rocmlab.findings import Finding, finding, worst_first
+from rocmlab.ledger_lanes import known
 from rocmlab.words import number
 
 BOUND = {"host_bound": "HOST_BOUND", "device_bound": "DEVICE_BOUND", "mixed": "MIXED", "undecided": "UNDECIDED"}
@@ -45,6 +46,8 @@ def judge_regime(account: dict[str, Any]) -> Finding:
     if account["device_upper"]:
         said["device"] = words.both("at_most", ms=said["device"])
     variant = "ledger_cpu" if account["subject"]["device"] == "cpu" else "ledger"
+    if regime == "device_bound" and variant == "ledger" and not known(host):
+        variant = "ledger_alone"
     return finding(BOUND[regime], numbers=given, variant=variant, **said, why=why(account))
 
 

@@ -27,6 +27,7 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(clues, found, lane)}
     if (clues.account or {}).get("device_upper"):
         said |= {key: words.both("at_most", ms=said[key]) for key in ("device", "share")}
+    said["bytes"] = words.both("verdict_bytes", floor=said["floor"]) if floor else ""
     texts = clues.texts
     said["what"] = words.both("verdict_a_token") if texts == 1 else words.both("verdict_a_step", texts=f"{texts:,}")
     numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}

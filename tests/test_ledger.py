@@ -183,6 +183,9 @@ def test_device_bound_needs_no_twin_but_says_what_it_cannot_tell():
     heavy = unqueued(steprows.h200(H_graph=line("H_graph", 15.0), D_graph=line("D_graph", 18.0), D_busy=None))
     account = build(heavy)
     assert account["regime"] == "device_bound" and "HOST_AND_DEVICE_NOT_APART" in codes(account)
+    said = {lang: findings.say(ledger_judges.judge_regime(account), lang)["sentence"] for lang in ("en", "zh")}
+    assert "is not known" in said["en"] and "未知" in said["zh"] and "18.6" not in said["en"]
+    assert "18.6 ms" in findings.say(ledger_judges.judge_regime(build(steprows.device_bound())))["sentence"]
     assert build([line("T", 20.0), line("D_graph", 19.0)])["regime"] == "device_bound"
     assert build([line("T", 20.0), line("D_graph", 4.0)])["regime"] == "undecided"
 

@@ -106,7 +106,7 @@ def _value(check: Check, given: str, makers: tuple[Maker, ...], dtype: str, devi
         row["first_ms"] = first_ms
         row["device"] = _device(made, device)
         row["result_dtype"] = str(made[0].dtype).removeprefix("torch.") if made else None
-    found = {"inputs": given, "shapes": [list(x.shape) for x in cpu], "first_ms": first_ms}
+    found: dict[str, Any] = {"inputs": given, "shapes": [list(x.shape) for x in cpu], "first_ms": first_ms}
     large = given.startswith("large") and check.by_row
     wanted = None if large else inputs.reference(check, cpu, dtype)
     found |= _sampled(check, cpu, made, dtype, row) if wanted is None else _compared(check, made, wanted, row)

@@ -152,15 +152,16 @@ def ranking(ranked: list[dict[str, Any]]) -> pd.DataFrame:
         line = {"remedy": experiment_judges.label(one["name"]), "status": status, "gain_ratio": gain}
         line |= {"gain_ratio_reason": why, "decode_tok_s": one["decode_tok_s"], "compile_s": one["compile_s"]}
         line |= {"memory_gib": one["memory_gib"], "logits_error": one["logits_error"]}
+        line |= {"own_error": one["logits_error_baseline"]}
         line |= {f"{name}_reason": _short(one["logits_reason"]) for name in ("logits_error", "own_error")}
-        how = (
-            words.both(f"remedy_how_{one['name']}")
-            if remedies.helps(one) and one["name"] in changes.CATALOGUE
-            else None
-        )
-        line |= {"how": how, "how_reason": words.both("experiments_no_how")}
-        lines.append(line | {"own_error": one["logits_error_baseline"]})
+        lines.append(line | {"how": _how(one), "how_reason": words.both("experiments_no_how")})
     return pd.DataFrame(lines)
+
+
+def _how(one: dict[str, Any]) -> Text | None:
+    """Return how to have a remedy that helps here; None for another, and for one of another version."""
+    known = remedies.helps(one) and one["name"] in changes.CATALOGUE
+    return words.both(f"remedy_how_{one['name']}") if known else None
 
 
 def _short(reason: Any) -> Any:

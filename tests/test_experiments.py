@@ -129,6 +129,12 @@ def test_the_opposite_machine_gets_the_opposite_predictions():
     assert ratio("graph", slow_card()) == pytest.approx(32 / 33)
 
 
+@pytest.mark.parametrize(("name", "positions"), [("context_1024", 960), ("context_4096", 4032), ("batch_32", 31 * 64)])
+def test_more_cache_is_read_twice_and_written_once(name, positions):
+    more_ms = 3 * positions * 114_688 / 280e6  # at 280 GB/s
+    assert ratio(name, slow_card()) == pytest.approx((33.0 + more_ms) / 33.0)
+
+
 def test_a_large_batch_binds_by_arithmetic_where_the_card_is_slow_at_it():
     rate = {"dtype": "float16", "m": 1, "n": 1, "k": 1, "flops": 1e9, "samples_ms": [1.0]}  # 1 TFLOP/s
     known = h200(gemm_rate=[rate, rate | {"dtype": "float32", "flops": 1e12}])

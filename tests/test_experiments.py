@@ -127,6 +127,8 @@ def test_the_opposite_machine_gets_the_opposite_predictions():
     assert ratio("width_x2", slow_card()) == pytest.approx(3.44e9 / 1_192_099_840)
     assert ratio("width_tiny", slow_card()) == pytest.approx(10 / 33)
     assert ratio("graph", slow_card()) == pytest.approx(32 / 33)
+    moved = 4.3 * (1 - 14 * 31_461_888 / 1_192_099_840)  # the floor goes with the bytes, the rest with the launches
+    assert ratio("depth_half", slow_card()) == pytest.approx((moved + 28.7 * 828 / 1620) / 33)
 
 
 @pytest.mark.parametrize(("name", "positions"), [("context_1024", 960), ("context_4096", 4032), ("batch_32", 31 * 64)])

@@ -263,6 +263,17 @@ def test_predictions_hold_miss_or_are_too_few():
     assert codes(experiment_judges.judge_predictions(rows, idle))[0] == "PREDICTIONS_MISS"
 
 
+def test_predictions_that_only_hide_in_the_scatter_do_not_hold():
+    names = ["depth_half", "float32", "batch_8", "generate"]
+    rows = [row(name, 1.02, scatter=0.1) for name in names]  # three spreads allow more than the whole change
+    off = [told(name, 0.95) for name in names]
+    total = experiments.totals(experiments.score(rows, off))
+    assert total["hits"] == 4 and total["error"] > total["naive_error"]
+    assert codes(experiment_judges.judge_predictions(rows, off))[0] == "PREDICTIONS_MISS"
+    near = [told(name, 1.01) for name in names]
+    assert codes(experiment_judges.judge_predictions(rows, near))[0] == "PREDICTIONS_HOLD"
+
+
 SOUND = {"logits_error": 0.01, "logits_error_baseline": 0.01, "logits_max_abs": 10.0}
 
 
@@ -632,6 +643,25 @@ def test_every_prediction_is_written_first_and_a_crash_costs_one_row(tmp_path, m
     assert graph["ratios"] == [0.5] * 6 and graph["compile_s"] == 3.0
     assert graph["predicted_ratio"] == pytest.approx(4.53 / 18.9)
     assert scripted.started == 1  # an ordinary error does not cost a new process
+
+
+def test_without_time_every_experiment_is_a_row_that_says_so(tmp_path, monkeypatch):
+    run = results.start("11", str(tmp_path))
+    scripted = Scripted(run, {})
+    monkeypatch.setattr(worker, "Worker", lambda **_: contextlib.nullcontext(scripted))
+    arm = {"device": GPU, "dtype": "float16"}
+    rows = experiments.study(run, "m", arm, ["depth_half", "float32"], limit_s=0.5, evidence={})
+    assert [one["status"] for one in rows] == ["SKIPPED"] * 2 and len(run.rows("predictions")) == 2
+    assert {one["reason"]["en"] for one in rows} == {words.both("experiment_no_time")["en"]}
+
+
+def test_the_order_of_the_arms_turns_round_at_every_block(monkeypatch):
+    seen = []
+    monkeypatch.setattr(experiment_trial, "_block", lambda subject, arm, count: seen.append(arm) or 10.0)
+    found = experiment_trial._in_turns(None, "as it is", "changed", None)
+    there = ["as it is", "changed", "changed", "as it is"]
+    assert seen[-2 * experiment_trial.BLOCKS :] == (there * experiment_trial.BLOCKS)[: 2 * experiment_trial.BLOCKS]
+    assert found["steps"] == {"baseline": 10, "changed": 10}  # 100 ms a block
 
 
 def test_an_error_that_stays_in_the_driver_ends_the_worker(tmp_path):

@@ -264,6 +264,23 @@ def test_queue_and_graphs_write_their_rows(monkeypatch, tmp_path):
         assert len(made[name]["samples_ms"]) == len(made[name]["beside_ms"]) == 3
 
 
+def test_a_graph_with_other_logits_is_timed_and_does_not_count(monkeypatch, tmp_path):
+    Device(monkeypatch)
+
+    def wrong(work, reset=lambda: None):
+        out = work()
+        return replay.Captured(graph(work), reset, out if out is None else -out, work)
+
+    monkeypatch.setattr(replay, "capture", wrong)
+    run = results.start("11", str(tmp_path))
+    with torch.inference_mode():
+        rigs = {"T": rig.ready(small(), "cpu", 8)}
+        step_device.graphs(steps.Notes(run, CPU | {"context": 8}), rigs, 2, 3)
+    (row,) = [row for row in run.rows("step") if row["quantity"] == "D_graph"]
+    assert row["valid"] is False and "not the step" in row["reason"] and len(row["samples_ms"]) == 3
+    assert row["logits_error"] == pytest.approx(2.0, abs=0.01)
+
+
 # ---- the whole, on a CPU
 
 

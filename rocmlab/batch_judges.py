@@ -10,7 +10,7 @@ from typing import Any
 
 from rocmlab import sensor_judges, sweep, timing
 from rocmlab.batches import NO_TIME
-from rocmlab.curves import bytes_a_token
+from rocmlab.curves import bytes_a_token, flat_to
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
 from rocmlab.steadiness import FIRST_VISIT_TIMES
@@ -117,8 +117,8 @@ def _verdict(record: dict[str, Any], numbers: dict[str, Any]) -> Finding:
         code, variant = "UNDECIDED", "scatter"
     steps, _ = measured(record)
     keys = ("decode_tok_s", "gb_s", "roof_pct", "roof_tok_s", "step_growth", "largest_batch")
-    flat_to = max((b for b, ms in steps.items() if ms <= FLAT * steps.get(1, 0)), default=1)
-    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, flat_to=flat_to, **_roof(record))
+    to = flat_to(steps, FLAT) if 1 in steps else 1
+    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, flat_to=to, **_roof(record))
 
 
 def _share_at(record: dict[str, Any], share: float | None, end: str) -> float | None:
@@ -179,7 +179,7 @@ def second_request(record: dict[str, Any]) -> Finding | None:
     low, high = one.get("times_low"), one.get("times_high")
     unsure = is_number(low) and is_number(high) and high - low > UNSURE
     variant = "unsure" if unsure else "free" if ratio <= FREE else "cheap" if ratio < (1 + batch) / 2 else "dear"
-    free_to = max((b for b in steps if steps[b] <= RISES * steps[1]), default=1)
+    free_to = flat_to(steps, RISES)
     given = {"batch": batch, "slower_pct": 100 * (ratio - 1), "throughput_ratio": batch / ratio}
     return finding("SECOND_REQUEST", numbers=given, variant=variant, up_to=free_to, slower=max(0.0, 100 * (ratio - 1)))
 

@@ -87,7 +87,7 @@ def judge_prefill(rows: list[dict[str, Any]]) -> list[Finding]:
     if len(known) < 2:
         return []
     short, long = min(known), max(known)
-    flat_to = max(length for length, ms in known.items() if ms <= RISES * known[short])
+    flat_to = curves.flat_to(known, RISES)
     given = {"prefill_growth": known[long] / known[short], "prompt_growth": long / short, "prefill_flat_to": flat_to}
     code = "PREFILL_FLAT" if flat_to >= FLAT_PROMPTS * short else "PREFILL_GROWS"
     if code == "PREFILL_GROWS" and known[long] <= RISES * known[short]:

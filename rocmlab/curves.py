@@ -159,6 +159,13 @@ class Line:
     enough: bool = True
 
 
+def flat_to(times_ms: dict[int, float], factor: float) -> int:
+    """Return the largest size up to which none, itself included, takes over `factor` times as long as the smallest."""
+    sizes = sorted(times_ms)
+    most = factor * times_ms[sizes[0]]
+    return list(itertools.takewhile(lambda size: times_ms[size] <= most, sizes))[-1]
+
+
 def line(frame: pd.DataFrame) -> Line | None:
     """Fit TPOT over context by least squares on the medians of each length; None below three lengths.
 

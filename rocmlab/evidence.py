@@ -45,6 +45,7 @@ TALK = re.compile(r"warning", re.I)
 LEAK_DEVICE_BYTES = 512  # a call: the smallest block of the allocator, which counts exactly
 LEAK_HOST_BYTES = 1 << 20  # a call: resident memory is a coarse measure
 LEAK_HOST_LEAST = 32 << 20
+FEW_APART = 1.5  # times that the ranges of fewer than six samples must lie apart: they are no intervals
 
 
 def verdict(row: Row) -> str:
@@ -175,9 +176,10 @@ def _faster(row: Row) -> str:
     own, cpu = speed(row)
     if own is None or cpu is None:
         return "unknown"
-    if own.high < cpu.low:
+    apart = 1.0 if own.enough and cpu.enough else FEW_APART
+    if apart * own.high < cpu.low:
         return "yes"
-    return "no" if own.low > cpu.high else "unknown"
+    return "no" if own.low > apart * cpu.high else "unknown"
 
 
 def histogram(rows: list[Row]) -> dict[str, Counter[str]]:

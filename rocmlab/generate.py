@@ -54,11 +54,7 @@ def study(
 
 def ended(run: Run, what: str, outcome: isolate.Outcome) -> dict[str, Any]:
     """Record how a child process ended, as a row of the table `processes`, and return that row."""
-    row = {"what": what, "status": outcome.status, "words": outcome.words, "seconds": round(outcome.seconds, 1)}
-    if "out of memory" in f"{outcome.error} {outcome.stderr}".lower():
-        row["status"] = "OUT_OF_MEMORY"
-    run.append("processes", row | {"stderr": outcome.stderr[-2000:] if outcome.status != "OK" else ""})
-    return row
+    return isolate.record(run, "processes", what, outcome)
 
 
 def measure(

@@ -1,6 +1,6 @@
 """Run this in a child process with a time limit, and say honestly how it ended.
 
-`outcome = isolate.call("rocmlab.device:launch", {"index": 0}, limit_s=60)`. A crash, a hang or a kill of the child is a
+`outcome = isolate.call("rocmlab.machine:describe", limit_s=60)`. A crash, a hang or a kill of the child is a
 row, never the end of the notebook. The child's function gets plain JSON values and returns one.
 """
 

@@ -31,12 +31,16 @@ class Plan:
     sustained_s: float
 
 
-def exact() -> None:
-    """Keep float32 float32: TF32, which cuDNN would use by default, has float16's precision and a name of its own."""
+def exact() -> bool:
+    """Keep float32 float32: TF32, which cuDNN would use by default, has float16's precision and a name of its own.
+
+    Returns whether torch would use it all the same.
+    """
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
 
 
 def split(arm: str) -> dict[str, str]:

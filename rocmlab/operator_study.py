@@ -72,22 +72,23 @@ def study(run: Run, device: str, plan: Plan, keeper: worker.Worker | None = None
     last: dict[str, Any] = {}
     with keeper:
         for check, dtype, reason in chosen(plan, device):
-            _late(run, keeper, last)
+            late_end(run, keeper, last)
             name = {"op": check.name, "family": check.family, "dtype": dtype}
             if dead >= PATIENCE:
                 reason = "worker_will_not_start"
             elif reason is None and time.monotonic() - began > plan.budget_s:
                 reason = "budget_spent"
             row = {"status": "NOT_TRIED", "not_tried": reason} if reason else one(keeper, check, dtype, device, plan)
-            dead = dead + 1 if row.get("no_worker") else 0
+            if not reason:  # a row that was not tried says nothing about workers
+                dead = dead + 1 if row.get("no_worker") else 0
             last = {**header, **name, **static(check, dtype), **row, "worker": keeper.started}
             run.append(TABLE, last)
             count += 1
-        _late(run, keeper, last)
+        late_end(run, keeper, last)
     return count
 
 
-def _late(run: Run, keeper: worker.Worker, last: dict[str, Any]) -> None:
+def late_end(run: Run, keeper: worker.Worker, last: dict[str, Any]) -> None:
     """Write the last row once more, with a warning, where its worker ended after it had answered."""
     ended = keeper.gone()
     if ended and last:

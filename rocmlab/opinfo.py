@@ -84,12 +84,15 @@ def _drain(
 ) -> None:
     """Take one operator after the other until none is left."""
     asked, dead = 0, 0
+    last: dict[str, Any] = {}
     with keeper:
         while True:
             try:
                 op, dtype = waiting.get_nowait()
             except queue.Empty:
                 return
+            with lock:
+                operator_study.late_end(run, keeper, last)
             row = {"op": op, "family": family(op), "dtype": dtype, "compute_dtype": dtype}
             if dead >= operator_study.PATIENCE or time.monotonic() > ends:
                 reason = "worker_will_not_start" if dead >= operator_study.PATIENCE else "budget_spent"
@@ -100,8 +103,9 @@ def _drain(
                 asked += 1
                 if evidence.poisoned(row) or asked % RECYCLE == 0:
                     keeper.retire()
+            last = _header(device, only) | row
             with lock:
-                run.append(operator_study.TABLE, _header(device, only) | row)
+                run.append(operator_study.TABLE, last)
 
 
 def _ask(keeper: worker.Worker, op: str, dtype: str, device: str, limit_s: float) -> dict[str, Any]:

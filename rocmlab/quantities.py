@@ -25,7 +25,6 @@ QUESTIONS = {
     "prefill_ms": "prefill", "batch_tok_s": "batch", "bandwidth_gb_s": "bandwidth", "train_images_s": "train",
     "forward_ms": "forward",
 }  # fmt: skip
-MOST_PCT = {"measured": 105.0, "stated": 100.0}
 TEXT = ("new_tokens", "stop_rule")  # of what is written
 
 
@@ -53,7 +52,7 @@ class Item:
     @property
     def possible(self) -> bool:
         """Tell whether it lies below its roof; 5% above the best that was measured is still possible."""
-        return self.roof_pct is None or self.roof_pct <= MOST_PCT[self.roof_kind or "stated"]
+        return self.roof_pct is None or self.roof_pct <= roof.MOST_PCT[self.roof_kind or "stated"]
 
     @property
     def rises(self) -> bool:

@@ -118,8 +118,11 @@ def _memory(rows: list[dict[str, Any]], before: dict[str, Any] | None = None) ->
     ]
 
 
-def judge_cost(rows: Sequence[dict[str, Any]], readings: Sequence[dict[str, Any]] = ()) -> list[Finding]:
-    """Say whether the sampler slows a task down, from blocks with and without it in turns; [] without such blocks."""
+def judge_cost(rows: Sequence[dict[str, Any]], readings: Sequence[dict[str, Any]]) -> list[Finding]:
+    """Say whether the sampler slows a task down, from blocks with and without it in turns; [] without such blocks.
+
+    A sampler that took fewer readings than there were blocks with it has shown nothing.
+    """
     ratio = cost(rows)
     if ratio is None:
         return []
@@ -131,6 +134,8 @@ def judge_cost(rows: Sequence[dict[str, Any]], readings: Sequence[dict[str, Any]
     others = max(values(rows, "others_cpu_pct"), default=0.0)
     if others > timing.OTHERS_PCT:  # they press on the blocks unevenly, and more than a reading does
         return [finding("SAMPLER_UNDECIDED", numbers=given, variant="loaded", name=name or "?", others=others)]
+    if len(took) < ratio.n:
+        return [finding("SAMPLER_UNDECIDED", numbers=given, variant="silent", n=ratio.n, readings=len(took))]
     if ratio.low > 1 and ratio.median > 1 + DISTURBS_PCT / 100:
         code = "SAMPLER_DISTURBS"
     else:

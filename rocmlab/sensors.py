@@ -134,6 +134,7 @@ class Sampler:
         given: dict[str, Any] = run.where()
         given["phase"] = phase
         given["who"] = identity(device)
+        self._heard = b""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rocmlab.sensors", json.dumps(given)],
             stdin=subprocess.PIPE,
@@ -145,7 +146,7 @@ class Sampler:
     def __enter__(self) -> Sampler:
         answered = threading.Event()
         threading.Thread(target=self._listen, args=(answered,), daemon=True).start()
-        self.ready = answered.wait(START_S) and self._process.poll() is None
+        self.ready = answered.wait(START_S) and self._heard == b"ready"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -157,7 +158,10 @@ class Sampler:
             isolate.end_tree(self._process.pid)
 
     def _listen(self, answered: threading.Event) -> None:
-        self._process.stdout.readline()  # type: ignore[union-attr]
+        for line in self._process.stdout:  # type: ignore[union-attr]
+            self._heard = line.strip()
+            if self._heard == b"ready":  # what Python's own start prints is passed over; an end is no start
+                break
         answered.set()
 
     def on(self) -> None:

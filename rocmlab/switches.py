@@ -25,11 +25,12 @@ def switched(library: str | None, off: bool, device: str) -> Iterator[str | None
     if library == "dnn" or not on_gpu:
         backend: Any = torch.backends.cudnn if on_gpu else torch.backends.mkldnn
         name = "oneDNN" if not on_gpu else "MIOpen" if torch.version.hip else "cuDNN"
+        was = backend.enabled
         backend.enabled = False  # the attribute, because flags() would change the precision as well
         try:
             yield f"{name} off" if backend.is_available() else None
         finally:
-            backend.enabled = True
+            backend.enabled = was
     else:
         before = torch.backends.cuda.preferred_blas_library()
         other = "cublas" if "lt" in str(before).lower() else "cublaslt"

@@ -96,11 +96,7 @@ def study(run: Run, model: str, device: str, dtype: str, *, limit_s: float, **pl
     outcome = isolate.call(
         "rocmlab.tracing:measure", given | {"device": device, "dtype": dtype} | plan, limit_s=limit_s
     )
-    row = {"what": "process", "status": outcome.status, "words": outcome.words, "seconds": round(outcome.seconds, 1)}
-    if "out of memory" in f"{outcome.error} {outcome.stderr}".lower():
-        row["status"] = "OUT_OF_MEMORY"
-    run.append(TABLE, row | {"stderr": outcome.stderr[-2000:] if outcome.status != "OK" else ""})
-    return row
+    return isolate.record(run, TABLE, "process", outcome)
 
 
 def measure(

@@ -68,11 +68,11 @@ def measure(
     `trial` counts the workers that tried this network: only the rows of the last one stand beside each other.
     """
     timing.use(device)
-    exact()
+    tf32 = exact()
     run, asked, load = Run(Path(run_dir), notebook, attempt), Plan(**plan), timing.load(device)
     head = {"device": device, "model": model, "work": networks.WORK[model], "image_px": asked.image}
     head |= {"length_tokens": asked.length if model == "bert_base" else None, "size": asked.size, "load": load}
-    head |= {"clock": decode.CLOCK, "evidence_grade": "D", "tf32": False, "trial": trial}
+    head |= {"clock": decode.CLOCK, "evidence_grade": "D", "tf32": tf32, "trial": trial}
     network = networks.build(model, asked.size)
     right = answers(model, network, "cpu", split("float64"), asked)
     made: dict[str, tuple[dict[str, Any], Callable[[], Any]]] = {}

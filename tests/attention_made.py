@@ -1,6 +1,4 @@
-"""Records of attention whose right reading is known, and what is asked of the findings on them."""
-
-from rocmlab import findings
+"""Records of attention whose right reading is known."""
 
 HEAD = {"device": "cuda:0", "dtype": "float16", "model_spec": "random:qwen3-0.6b", "layers": 28, "heads": 16}
 HEAD |= {
@@ -41,21 +39,6 @@ def study(math_ms=1.0, flash_ms=0.2, default="flash", lengths=(64, 1024), defaul
                 case("efficient", length, None, phase, **changes),
             ]
     return rows
-
-
-def codes(found):
-    return [one["code"] for one in found]
-
-
-def only(found, code):
-    (one,) = [one for one in found if one["code"] == code]
-    assert all(findings.say(one, lang)["sentence"] for lang in findings.LANGUAGES)
-    return one
-
-
-def said(found):
-    spoken = findings.say(found)
-    return f"{spoken['sentence']} {spoken['advice']}"
 
 
 def charged(backends, extra=40.0, **changes):

@@ -172,6 +172,12 @@ def _last_lost(made):
     return made
 
 
+def _one_infinite(made):
+    made = made.clone()
+    made[10, 0] = float("inf")  # of 1000 rows 48 are compared, every 21st
+    return made
+
+
 def _in_place(t, x):
     return x.mul_(2)
 
@@ -201,8 +207,28 @@ PLANTED = [
     _planted("over_1024_but_small", _wrong(_last_lost, lambda t, x: x.numel() > 1024), size=(8, 8)),
     _planted("bfloat16_only", _wrong(_last_lost, lambda t, x: x.dtype == t.bfloat16)),
     _planted("a_tenth_in_bfloat16", _wrong(lambda made: made * 1.1, lambda t, x: x.dtype == t.bfloat16), steps=8),
+    _planted("last_row_when_large", _wrong(_last_lost, lambda t, x: x.shape[0] > 100),
+             more={"large_cpu": (normal(1000, 4),)}, by_row=True),
+    _planted("infinite_between_the_rows_compared", _wrong(_one_infinite, lambda t, x: x.shape[0] > 100),
+             more={"large_cpu": (normal(1000, 4),)}, by_row=True),
     _planted("in_place", _in_place),
     _planted("crashes_either_way", _crash_twice, library="dnn"),
+]  # fmt: skip
+
+
+def _shouts(t, x):
+    """Write what looks like an answer to stdout, past Python."""
+    os.write(1, b'{"id": 1, "result": {"inputs": []}}\n')
+    return x * 2
+
+
+FIRST_AND_LAST = [
+    bad("crashes_first", _only_in_float64(read_a_null_pointer)),
+    bad("good_between", lambda t, x: x * 2),
+    bad("shouts", _shouts),
+    bad("poisons", _only_in_float64(lambda: _raise(RuntimeError("HIP error: an illegal memory access was met")))),
+    bad("good_after_poison", lambda t, x: x * 2),
+    bad("hangs_last", _only_in_float64(hang), limit_s=2),
 ]
 LATE = [
     bad("ends_later", _ends_later, timed=False),

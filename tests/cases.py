@@ -7,6 +7,15 @@ from typing import Any
 from rocmlab import readers
 
 
+def answer(folder: Path, content: Any, name: str = "evidence.txt", lang: str = "en") -> dict[str, Any]:
+    """Write a piece of evidence (bytes, a text, or a record to be written as JSON) and return what is answered."""
+    path = folder / name
+    if not isinstance(content, bytes):
+        content = (content if isinstance(content, str) else json.dumps(content)).encode()
+    path.write_bytes(content)
+    return readers.answer(path, lang)
+
+
 def expected(shared: Path, owners: str, how: str = "read") -> dict[str, dict[str, Any]]:
     """Return the entries of one owner letter or several."""
     entries = json.loads((shared / "cases" / "expected.json").read_text(encoding="utf-8"))

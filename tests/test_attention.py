@@ -8,7 +8,9 @@ import cases
 import numpy as np
 import pytest
 import torch
-from attention_made import HEAD, JITTER, case, charged, codes, only, said, study
+from attention_made import HEAD, JITTER, case, charged, study
+from cases import answer
+from spoken import codes, only, said
 
 from rocmlab import (
     attention,
@@ -19,7 +21,6 @@ from rocmlab import (
     attention_seen,
     attention_tables,
     isolate,
-    readers,
     results,
     timing,
     words,
@@ -401,12 +402,6 @@ PROBE = {
     },
     "default": {"ok": True, "median_ms": 2.1},
 }  # fmt: skip
-
-
-def answer(tmp_path, record):
-    path = tmp_path / "probe.json"
-    path.write_text(json.dumps(record), encoding="utf-8")
-    return readers.answer(path)
 
 
 def forced(**paths):

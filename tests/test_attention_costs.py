@@ -1,7 +1,8 @@
 """What a missing fused path costs a step: much, little, at most so much, or nobody can say."""
 
 import pytest
-from attention_made import codes, only, said, study
+from attention_made import study
+from spoken import codes, only, said
 
 from rocmlab import attention_judges, attention_tables
 

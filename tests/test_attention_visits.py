@@ -1,7 +1,8 @@
 """First visits of a length: charged, by which path, with a switch or without; free; or not to be told."""
 
 import pytest
-from attention_made import charged, only, said
+from attention_made import charged
+from spoken import only, said
 
 from rocmlab import attention_judges, attention_visits
 

@@ -2,16 +2,13 @@
 
 import pytest
 import sweeps
+from spoken import codes
 
 from rocmlab import ceiling, clock, findings, results, roof
 
 torch = pytest.importorskip("torch")
 
 CARD = {256: (900.0, 950.0), 512: (220.0, 240.0), 1024: (225.0, 245.0), 2048: (224.0, 246.0)}
-
-
-def codes(found):
-    return [one["code"] for one in found]
 
 
 def test_the_ceiling_is_the_better_of_both_past_the_caches():
@@ -46,6 +43,8 @@ def test_a_spill_is_found_at_its_size():
 
 def test_no_spill_without_a_fall_nor_on_the_cpu_nor_out_of_a_cache():
     assert ceiling.spill(sweeps.bandwidth(CARD)) is None
+    lower = {512: (240.0, 240.0), 2048: (240.0, 240.0), 6144: (150.0, 150.0)}
+    assert ceiling.spill(sweeps.bandwidth(lower)) is None, "62%: memory behind PCIe is less than half as fast"
     falling = {512: (40.0, 60.0), 1024: (10.0, 12.0)}
     assert ceiling.spill(sweeps.bandwidth(falling, device="cpu")) is None
     assert ceiling.spill(sweeps.bandwidth({128: (1900.0, 1900.0), 512: (240.0, 240.0)})) is None

@@ -5,13 +5,9 @@ import random
 import time
 
 import pytest
+from spoken import codes
 
 from rocmlab import clock, drift, findings
-
-
-def codes(found):
-    return [one["code"] for one in found]
-
 
 # ---- which clock
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import machines as m
 import pytest
+from machines import changed
 
 from rocmlab import clock_readings, conditions, hypotheses, suspects_clock, words
 
@@ -12,11 +13,6 @@ S, R, U = "supported", "refuted", "undecided"
 
 def judged(machine):
     return suspects_clock.clocks(machine)
-
-
-def changed(machine, *, account=None, **rows):
-    other = (machine.account or {}) | (account or {})
-    return dataclasses.replace(machine, account=other if machine.account else None, rows=machine.rows | rows)
 
 
 def busy_card(**fields):

@@ -1,31 +1,19 @@
 """Tables, fits and judges of notebooks 04 and 05, from records whose right reading is known; sections and readers."""
 
-import json
 import random
 from pathlib import Path
 
 import cases
 import pytest
 import sweeps
+from cases import answer
+from spoken import codes, only, said
 
-from rocmlab import batch_judges, curve_judges, curves, findings, readers, results, roof, sweep, words
+from rocmlab import batch_judges, curve_judges, curves, findings, results, roof, sweep, words
 from rocmlab.sections import batch_sweep, prefill_decode
 
 MEASURED = roof.Roof(500.0, "measured")
 NONE = roof.Roof(None, "none", {"en": "nothing was measured", "zh": "没有测量"})
-
-
-def codes(found):
-    return [one["code"] for one in found]
-
-
-def only(found, code):
-    return next(one for one in found if one["code"] == code)
-
-
-def said(found):
-    spoken = findings.say(found)
-    return f"{spoken['sentence']} {spoken['advice']}"
 
 
 # ---- tables of lengths
@@ -405,6 +393,23 @@ def test_neither_is_undecided_and_says_why(steps, roof_gb_s, variant):
     assert found[0]["status"] == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("steps", "to"), [({1: 20, 2: 29, 4: 80}, 2), ({1: 20, 2: 21, 4: 29, 8: 40}, 4), ({1: 20, 2: 39, 4: 21, 8: 80}, 1)]
+)
+def test_up_to_a_batch_means_all_batches_below_it_too(steps, to):
+    """Growth of less than half, 30 ms: a batch of 4 that is quick again does not make 2 quick."""
+    assert judged(steps)[1][0]["words"]["flat_to"] == to
+    assert curves.flat_to({1: 20.0}, 1.5) == 1
+
+
+def test_a_prefill_that_is_quick_again_at_a_longer_prompt_is_not_flat_up_to_there():
+    rows = sweeps.lengths(contexts=(100, 500, 2000))
+    for row in rows:
+        row["t_prefill_s"] = {100: 0.02, 500: 0.06, 2000: 0.021}.get(row.get("length"), 0.02)
+    assert codes(curve_judges.judge_prefill(rows)) == []  # neither flat throughout, nor longer in the end
+    assert curves.flat_to({100: 20.0, 500: 60.0, 2000: 21.0}, 1.25) == 100
+
+
 def test_a_step_faster_than_the_roof_allows_is_impossible():
     assert codes(judged(FLAT, 47.0)[1]) == ["IMPOSSIBLE_RATE"]
     assert codes(judged(FLAT, 49.5)[1]) == ["BANDWIDTH_BOUND"]  # within 5% of a measured ceiling
@@ -496,6 +501,14 @@ def test_padding_that_costs_and_that_does_not():
     assert batch_judges.judge_padding(plain) == []
 
 
+def test_padding_whose_interval_reaches_into_the_other_costs_nothing_that_is_shown():
+    plain, padded = sweeps.batches({4: 20.0}, alone_ms=20.0), sweeps.batches({4: 21.0}, padded=True, alone_ms=20.0)
+    for row in (one for one in [*plain, *padded] if one["kind"] == "item"):
+        row["decode_step_ms"] *= 1 + 0.1 * (row["pass"] % 2)  # a tenth up at every other pass; padding adds a twentieth
+    (found,) = batch_judges.judge_padding(plain + padded)
+    assert found["variant"] == "same" and found["numbers"]["padded_over_batch_1"] > 1.05
+
+
 def test_a_batch_without_its_anchor_has_no_step_in_the_record():
     rows = [row for row in sweeps.batches(FLAT) if row.get("beside") != 32]
     record = sweep.sweep(rows, 100, 500.0, "measured")
@@ -533,12 +546,6 @@ def test_odd_sweeps_are_undecided_and_never_raise(record):
 
 
 # ---- files
-
-
-def answer(tmp_path, content, name="record.json"):
-    path = tmp_path / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return readers.answer(path)
 
 
 SWEEP = {"schema": "rocmlab-batch-sweep-1", "model": "M", "dtype": "float16", "weight_bytes": 2_000_000_000}

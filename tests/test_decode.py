@@ -176,7 +176,7 @@ def test_each_row_carries_what_makes_it_comparable(study):
     wanted = {"run", "notebook", "model_hash", "dtype", "visit", "process", "clock", "evidence_grade", "method_version"}
     wanted |= {"device", "stop_rule", "prompt_hash", "prompt_tokens", "new_tokens", "batch", "load"}
     for row in rows:
-        assert wanted <= set(row) or row["kind"] == "conditions"
+        assert wanted <= set(row) or row["kind"] in ("conditions", "before")
 
 
 def test_a_length_that_does_not_fit_is_a_row_and_the_others_go_on(tmp_path, monkeypatch):

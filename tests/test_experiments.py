@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import steprows
 import torch
+from spoken import codes
 
 from rocmlab import (
     changes,
@@ -237,10 +238,6 @@ def test_what_was_not_measured_or_not_predicted_is_not_scored():
 
 
 # ---- judges
-
-
-def codes(found):
-    return [one["code"] for one in found]
 
 
 def variant(found):

@@ -47,6 +47,7 @@ class Bench:
         monkeypatch.setattr(decode, "padded", lambda prompts, device: padded(prompts, "cpu"))
         monkeypatch.setattr(prefilled, "chain", lambda device: functools.partial(self.layer, 0.01, 0.01))
         monkeypatch.setattr(clock, "qualify", lambda device: {"tick_ns": 1, "wait_ms": 0.0})
+        monkeypatch.setattr(steps.sensors, "reading", lambda device: {})  # this device has none
         self.model = small(num_hidden_layers=LAYERS)
         self.models = [self.model, *(twins.make(self.model, "cpu", "float32") for _ in range(2))]
         host, works = machine["python"] + machine["launch"], machine["works"] * (1 + again)

@@ -1,7 +1,5 @@
 """Rates of matrix products: the case, others of the same kinds with other numbers, and each judge both ways."""
 
-import json
-
 import cases
 import pytest
 
@@ -20,10 +18,8 @@ def product(dtype="float32", tflops=8.0, size=4096, kernel=TUNED, **changes):
 
 def answer(tmp_path, items, **changes):
     record = {"schema": "rocmlab-gemm-rates-1", "arch": "gfx1100", "device": "some card", "items": items}
-    path = tmp_path / "rates.json"
     record |= {"peak_tflops": {"float32": 20.0, "float16": 40.0}} | changes
-    path.write_text(json.dumps(record), encoding="utf-8")
-    return readers.answer(path)
+    return cases.answer(tmp_path, record)
 
 
 def judged(items, peaks=None, **given):

@@ -48,6 +48,7 @@ def other_operator():
 
 def in_memory(used, outside, before=None, whole=8.0, **rows):
     """The card of m.spilled() with readings of its memory, in GiB; `before`: what lay outside before the model came."""
+
     def of(used, outside):
         sizes = {"memory_used_bytes": used, "memory_total_bytes": whole, "spilled_bytes": outside}
         return {key: None if size is None else size * 2**30 for key, size in sizes.items()}
@@ -341,10 +342,6 @@ def test_without_one_of_its_four_parts_there_is_no_two_sided_roofline():
 
 
 # ---- the answers
-
-
-def codes(found):
-    return [one["code"] for one in found]
 
 
 def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():

@@ -120,3 +120,22 @@ def test_exit_codes_of_the_case(shared):
     wanted = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["ops-02-exit-codes.json"]["items"]
     seen = [isolate.meaning(item["returncode"])[0] for item in given]
     assert seen == [item["verdict"] for item in wanted]
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "stderr", "recorded"),
+    [
+        ("OK", None, "CUDA out of memory, tried again with half the batch", "OK"),
+        ("ERROR", "RuntimeError: HIP out of memory. Tried to allocate 2 GiB", "", "OUT_OF_MEMORY"),
+        ("CRASH", None, "Memory allocation failed: out of memory", "OUT_OF_MEMORY"),
+        ("CRASH", None, "segmentation fault", "CRASH"),
+    ],
+)
+def test_a_process_that_got_over_a_lack_of_memory_ended_well(tmp_path, status, error, stderr, recorded):
+    from rocmlab import generate, results
+
+    run = results.start("03", str(tmp_path))
+    outcome = isolate.Outcome(status, "words", None, 1.0, None, error, "", stderr)
+    assert isolate.record(run, "ended", "child", outcome)["status"] == recorded
+    assert generate.ended(run, "child", outcome)["status"] == recorded
+    assert run.rows("processes")[0]["stderr"] == ("" if status == "OK" else stderr)

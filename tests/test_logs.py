@@ -6,7 +6,7 @@ import random
 import string
 
 import pytest
-from cases import differences, expected
+from cases import answer, differences, expected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,12 +24,6 @@ def codes(log, status=None):
 def gemm_rows(log):
     return [(r["library"], r["m"], r["n"], r["k"], r["batch"], r["dtype"], r["compute"], r["calls"])
             for r in libraries.rows(log) if r["kind"] == "gemm"]  # fmt: skip
-
-
-def answer(tmp_path, text, lang="en", name="evidence.txt"):
-    path = tmp_path / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return readers.answer(path, lang)
 
 
 # ---- the further cases and samples

@@ -7,15 +7,9 @@ import random
 
 import cases
 import pytest
+from cases import answer
 
 from rocmlab import findings, readers, texts
-
-
-def answer(tmp_path, record, name="record.json"):
-    path = tmp_path / name
-    path.write_text(record if isinstance(record, str) else json.dumps(record), encoding="utf-8")
-    return readers.answer(path)
-
 
 GENERATION = {
     "schema": "rocmlab-generation-1",

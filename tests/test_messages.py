@@ -2,15 +2,10 @@
 """Whose message is it, what does it mean, and what comes next? Judges of messages and library logs, each way round."""
 
 import pytest
+from cases import answer
 
 from rocmlab import findings, libraries, library_judges, readers
 from rocmlab.readers import logs
-
-
-def answer(tmp_path, text, lang="en"):
-    path = tmp_path / "evidence.txt"
-    path.write_text(text, encoding="utf-8")
-    return readers.answer(path, lang)
 
 
 def codes(text):

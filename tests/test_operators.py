@@ -198,6 +198,8 @@ def planted(tmp_path_factory):
         ("over_1024_but_small", ["PASS"] * 3),  # which is why sizes stand beside a result
         ("bfloat16_only", ["PASS", "PASS", "WRONG_VALUE"]),
         ("a_tenth_in_bfloat16", ["PASS", "PASS", "WRONG_VALUE"]),
+        ("last_row_when_large", ["WRONG_VALUE"] * 3),
+        ("infinite_between_the_rows_compared", ["NAN"] * 3),
         ("in_place", ["WRONG_VALUE"] * 3),
         ("crashes_either_way", ["CRASH"] * 3),
     ],
@@ -223,6 +225,37 @@ def test_a_crash_with_the_library_off_as_well_is_no_fault_of_the_library(planted
     assert [one["code"] for one in operator_judges.judge([row]) if "LIBRARY" in one["code"]] == ["NOT_THE_LIBRARY"]
 
 
+def test_a_library_is_as_it_was_after_a_second_try():
+    import torch
+
+    from rocmlab import switches
+
+    before = torch.backends.mkldnn.enabled
+    try:
+        for enabled in (True, False):
+            torch.backends.mkldnn.enabled = enabled
+            with switches.switched("dnn", True, "cpu"):
+                assert torch.backends.mkldnn.enabled is False
+            assert torch.backends.mkldnn.enabled is enabled
+            with switches.switched("dnn", False, "cpu") as words:
+                assert words is None and torch.backends.mkldnn.enabled is enabled
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
+def test_memory_that_grows_once_is_a_cache_and_no_leak(monkeypatch):
+    """An allocator keeps what was freed the first time; the same calls again take nothing more."""
+    from rocmlab import operator_timing
+
+    grown = iter([{"device_growth_bytes": 64 << 20}, {"device_growth_bytes": 0}, {"device_growth_bytes": 64 << 20}] * 2)
+    monkeypatch.setattr(operator_timing, "_grown", lambda work, device: ([0.1] * 6, next(grown)))
+    check, seen = operators.load()["add"], []
+    for _ in range(3):
+        seen.append(evidence.leaks({"growth": operator_timing.row(check, "float32", "cpu")["growth"]}))
+    # 64 then 0: a cache. 64 then 64: a leak. 0: no second look.
+    assert seen == [False, True, False]
+
+
 @pytest.mark.parametrize("code", ["NOT_SUPPORTED", "OUT_OF_MEMORY", "NO_REFERENCE"])
 def test_a_second_try_that_was_refused_blames_nobody(planted, code):
     row = {**planted["tail_lost", "float32"], "retry": {"switch": "MIOpen off", "verdict": code}}
@@ -238,6 +271,33 @@ def test_a_second_result_on_another_device_is_seen():
     assert operator_trial._device([here, there], "cpu") == "meta"
     assert operator_trial._device([here, here], "cpu") == "cpu" and operator_trial._device([], "cpu") is None
     assert evidence.verdict(row(device="cpu")) == "CPU_RESULT"
+
+
+def test_a_worker_that_never_starts_is_given_up_and_every_row_is_still_there(tmp_path):
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    keeper = worker.Worker(env={"PYTHONPATH": path}, first=("bad_operators:first_fails", {}))
+    run = results.start("02", str(tmp_path))
+    plan = operator_study.Plan(catalogue="bad_operators:PLANTED", dtypes=("float32",), limit_s=30)
+    assert operator_study.study(run, "cpu", plan, keeper) == 11
+    rows = run.rows("operators")
+    assert [evidence.verdict(row) for row in rows] == ["ERROR"] * 3 + ["NOT_TRIED"] * 8 and keeper.started == 3
+    assert {row.get("not_tried") for row in rows[3:]} == {"worker_will_not_start"}
+    found = {one["code"]: one for one in operator_judges.judge(rows)}
+    assert "no driver" in findings.say(found["ERROR"])["sentence"] and "NOT_ALL_TRIED" in found
+
+
+def test_the_first_and_the_last_operator_cost_one_row_each_too(tmp_path):
+    run = study(tmp_path, "bad_operators:FIRST_AND_LAST", limit_s=30)
+    rows = results.rows(run.path, "operators")
+    assert [(row["op"], evidence.verdict(row)) for row in rows] == [
+        ("crashes_first", "CRASH"),
+        ("good_between", "PASS"),
+        ("shouts", "PASS"),
+        ("poisons", "ERROR"),
+        ("good_after_poison", "PASS"),
+        ("hangs_last", "TIMEOUT"),
+    ]
+    assert [row["worker"] for row in rows] == [1, 2, 2, 2, 3, 3], "an error that stays in the driver costs the worker"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="ends by a signal of POSIX")
@@ -453,6 +513,25 @@ def test_a_row_that_proves_everything():
 )
 def test_each_level_can_come_out_otherwise(change, level, state):
     assert evidence.levels(row(**change))[level] == state
+
+
+@pytest.mark.parametrize(
+    ("own", "cpu", "state"),
+    [
+        ([1.0] * 6, [1.2] * 6, "yes"),
+        ([1.0] * 6, [1.2], "unknown"),  # one sample has no interval, and a fifth is within what a machine does
+        ([1.0], [1.2] * 6, "unknown"),
+        ([1.0] * 6, [1.6], "yes"),
+        ([1.6], [1.0] * 6, "no"),
+        ([1.2], [1.0] * 6, "unknown"),
+        ([1.2] * 6, [1.0] * 6, "no"),
+        ([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [1.4, 1.5, 1.6, 1.7, 1.8, 1.9], "unknown"),
+        ([1.0] * 6, [], "unknown"),
+    ],
+)
+def test_faster_than_the_cpu_needs_intervals_apart_and_few_samples_more(own, cpu, state):
+    timed = row(steady_ms=own, evidence={"cpu": {"steady_ms": cpu}})
+    assert evidence.levels(timed)["faster_than_cpu"] == state
 
 
 @pytest.mark.parametrize(

@@ -171,3 +171,14 @@ def test_without_a_database_there_is_one_row_that_says_so(tmp_path, monkeypatch)
     assert opinfo.study(run, "cpu", operator_study.Plan(), mode="all", budget_s=60) == 1
     row = run.rows("operators")[0]
     assert evidence.verdict(row) == "NOT_TRIED" and "no numpy" in row["not_tried"]
+
+
+def test_what_the_time_does_not_suffice_for_is_a_row_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(opinfo, "_workers", lambda device: 1)
+    monkeypatch.setattr(opinfo, "_names", lambda *_: ["abs", "tanh", "sin"])
+    run = results.start("02", str(tmp_path))
+    plan = operator_study.Plan(dtypes=("float32", "bfloat16"), limit_s=60)
+    assert opinfo.study(run, "cpu", plan, mode="all", budget_s=-1) == 6
+    rows = run.rows("operators")
+    assert len(rows) == 6 and {row["not_tried"] for row in rows} == {"budget_spent"}
+    assert {evidence.verdict(row) for row in rows} == {"NOT_TRIED"}

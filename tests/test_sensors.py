@@ -362,21 +362,43 @@ def blocks(with_it: float, without: float, pairs: int = 8, noise: float = 0.002)
 
 
 def test_the_sampler_is_calm_disturbing_or_undecided():
-    assert codes(sensor_judges.judge_cost(blocks(10.02, 10.0), readings(2))) == ["SAMPLER_CALM"]
-    assert codes(sensor_judges.judge_cost(blocks(11.0, 10.0))) == ["SAMPLER_DISTURBS"]
-    assert codes(sensor_judges.judge_cost(blocks(10.1, 10.0, noise=0.05))) == ["SAMPLER_UNDECIDED"]
-    assert codes(sensor_judges.judge_cost(blocks(10.0, 10.0, pairs=2))) == ["SAMPLER_UNDECIDED"]
-    assert sensor_judges.judge_cost([{"calls_ms": [], "reason": "no"}]) == []
+    assert codes(sensor_judges.judge_cost(blocks(10.02, 10.0), readings(8))) == ["SAMPLER_CALM"]
+    assert codes(sensor_judges.judge_cost(blocks(11.0, 10.0), readings(8))) == ["SAMPLER_DISTURBS"]
+    assert codes(sensor_judges.judge_cost(blocks(10.1, 10.0, noise=0.05), readings(8))) == ["SAMPLER_UNDECIDED"]
+    assert codes(sensor_judges.judge_cost(blocks(10.0, 10.0, pairs=2), readings(8))) == ["SAMPLER_UNDECIDED"]
+    assert sensor_judges.judge_cost([{"calls_ms": [], "reason": "no"}], readings(8)) == []
     busy = [*blocks(11.0, 10.0), {"kind": "conditions", "others_cpu_pct": 60.0}]
     (found,) = sensor_judges.judge_cost(busy, readings(2))
     assert found["variant"] == "loaded" and codes([found]) == ["SAMPLER_UNDECIDED"]
     calm = [*blocks(11.0, 10.0), {"kind": "conditions", "others_cpu_pct": 1.0}]
-    assert codes(sensor_judges.judge_cost(calm)) == ["SAMPLER_DISTURBS"]
+    assert codes(sensor_judges.judge_cost(calm, readings(8))) == ["SAMPLER_DISTURBS"]
+
+
+def test_a_sampler_that_read_nothing_has_shown_nothing():
+    for few in ([], readings(7)):  # eight blocks with it
+        (found,) = sensor_judges.judge_cost(blocks(10.0, 10.0), few)
+        assert found["variant"] == "silent" and codes([found]) == ["SAMPLER_UNDECIDED"]
+
+
+@pytest.mark.parametrize(
+    ("says", "ready"),
+    [("print('ready')", True), ("print('hello'); print('ready')", True), ("raise SystemExit(3)", False)],
+)
+def test_a_sampler_is_ready_when_it_says_so_and_not_when_it_ends(tmp_path, monkeypatch, says, ready):
+    """Its process is replaced by one that says what is given, and then waits for its input to close."""
+    import subprocess
+    import sys
+
+    real = subprocess.Popen
+    program = f"{says}; import sys; sys.stdout.flush(); sys.stdin.read()"
+    monkeypatch.setattr(sensors.subprocess, "Popen", lambda _, **given: real([sys.executable, "-c", program], **given))
+    with sensors.Sampler(results.start("10", str(tmp_path)), "cpu", "test") as sampler:
+        assert sampler.ready is ready
 
 
 def test_one_slow_call_a_reading_is_seen_although_the_median_is_blind_to_it():
     rows = [row | {"calls_ms": [10.0] * 9 + [15.0 if row["sampling"] else 10.0]} for row in blocks(10, 10)]
-    assert codes(sensor_judges.judge_cost(rows)) == ["SAMPLER_DISTURBS"]
+    assert codes(sensor_judges.judge_cost(rows, readings(8))) == ["SAMPLER_DISTURBS"]
 
 
 # ---- for real, on this machine

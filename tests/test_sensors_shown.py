@@ -5,6 +5,7 @@ from pathlib import Path
 import machines as m
 import pytest
 import sweeps
+from spoken import codes
 
 from rocmlab import batch_judges, curve_judges, results, sensor_judges, sensors
 from rocmlab.sections import experiments, profiler
@@ -12,10 +13,6 @@ from rocmlab.sections import experiments, profiler
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 2**30
 HOT = {"limited_by": ["heat"], "temp_c": 105.0}
-
-
-def codes(found):
-    return [one["code"] for one in found]
 
 
 def full(spilled_gib):

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 
 import pytest
+from spoken import codes
 
 from rocmlab import (
     call_timing,
@@ -197,10 +198,6 @@ def test_an_operator_without_a_time_is_named_and_no_sum_is_no_zero():
 def gemms(tflops=1.0):
     return [{"device": "cpu", "dtype": "float32", "m": 1024, "n": 1024, "k": 1024, "flops": 2 * 1024**3,
              "samples_ms": [2 * 1024**3 / tflops / 1e9] * 6}]  # fmt: skip
-
-
-def codes(found):
-    return [one["code"] for one in found]
 
 
 def step(rows, roof=ROOF, rates=None):

@@ -2,12 +2,9 @@
 
 import made
 import pytest
+from spoken import codes
 
 from rocmlab import findings, rates, speed, speedup, texts
-
-
-def codes(found):
-    return [one["code"] for one in found]
 
 
 def only(found, code):

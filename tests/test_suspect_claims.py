@@ -5,8 +5,9 @@ import dataclasses
 import machines as m
 import made
 import pytest
+from machines import changed
 
-from rocmlab import hypotheses, suspects
+from rocmlab import hypotheses, suspects, verdict_judges
 from rocmlab.clues import Span
 from rocmlab.sections import verdict
 
@@ -15,11 +16,6 @@ S, R, U, N = "supported", "refuted", "undecided", "not_applicable"
 
 def judged(machine, suspect):
     return hypotheses.JUDGES[suspect](machine)
-
-
-def changed(machine, *, account=None, **rows):
-    other = dict(machine.account or {}) | (account or {})
-    return dataclasses.replace(machine, account=other if machine.account else None, rows=machine.rows | rows)
 
 
 MACHINES = {name: getattr(m, name) for name in
@@ -162,7 +158,7 @@ def test_a_gpu_without_memory_of_its_own_spills_nothing():
 
 
 def answer(machine):
-    return verdict.answer_slow(machine, hypotheses.judge(machine))
+    return verdict_judges.answer_slow(machine, hypotheses.judge(machine))
 
 
 def test_what_lies_within_other_parts_is_not_added_to_them():
@@ -193,7 +189,7 @@ def test_notebooks_are_one_or_several():
 
 def test_names_with_commas_are_told_apart():
     found = hypotheses.judge(m.clues(None, {}, ops=[]))
-    open_ = next(f for f in verdict.judge(m.clues(None, {}), found, None) if f["code"] == "SUSPECTS_UNDECIDED")
+    open_ = next(f for f in verdict_judges.judge(m.clues(None, {}), found, None) if f["code"] == "SUSPECTS_UNDECIDED")
     assert "; clocks, heat or the power plan; " in open_["words"]["names"]["en"]
     assert "；频率、温度或电源计划；" in open_["words"]["names"]["zh"]
 

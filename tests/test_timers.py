@@ -1,16 +1,10 @@
 """What torch.utils.benchmark prints, and bare lists of kernel names."""
 
 import pytest
+from cases import answer
 
 from rocmlab import readers
 from rocmlab.readers import kernel_names, timers
-
-
-def answer(tmp_path, text, lang="en"):
-    path = tmp_path / "evidence.txt"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return readers.answer(path, lang)
-
 
 BLOCK = """x @ y
   Median: {}

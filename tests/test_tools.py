@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cases import answer
 
 from rocmlab import readers, tools
 from rocmlab.readers import hip_tools, inventories, rocminfo, smi
@@ -63,12 +64,6 @@ Agent 3
   SIMDs per CU:            0
 *** Done ***
 """
-
-
-def answer(tmp_path, text, name="output.txt"):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    return readers.answer(path)
 
 
 def test_rocminfo_knows_the_gpu_by_its_type(tmp_path):

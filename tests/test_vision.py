@@ -5,6 +5,7 @@ import statistics
 import pandas as pd
 import pytest
 import torch
+from spoken import said_codes
 
 from rocmlab import (
     findings,
@@ -23,14 +24,6 @@ from rocmlab.sections import vision_bert
 
 PLAN = Plan(batch=4, image=64, length=16, size="tiny", rounds=6, check_batch=2, check_image=64, sustained_s=0.0)
 GIVEN = {name: getattr(PLAN, name) for name in PLAN.__dataclass_fields__}
-
-
-def codes(found) -> list[str]:
-    for one in found:
-        for lang in findings.LANGUAGES:
-            said = findings.say(one, lang)
-            assert said["sentence"] and "unknown" not in said["sentence"]
-    return [one["code"] for one in found]
 
 
 # ---- what the networks are
@@ -59,6 +52,16 @@ def test_weights_and_inputs_are_the_same_every_time():
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert torch.equal(networks.inputs("resnet50", 2, 8, 1), networks.inputs("resnet50", 2, 8, 1))
     assert networks.inputs("bert_base", 3, 8, 7).shape == (3, 7)
+
+
+def test_float32_is_kept_free_of_tf32():
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        assert network_steps.exact() is False
+        assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (False, False)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def test_training_learns_its_batch():
@@ -203,7 +206,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_recorded(monkeypatch):
     assert step is not None and tried == [32, 16, 8]
     assert (row["batch"], row["asked_batch"]) == (8, 32) and [one["batch"] for one in row["stepped_down"]] == [32, 16]
     assert row["stepped_down"][0]["memory"]["asked_gib"] == 2.0
-    assert codes(vision_judges.judge_batches([row])) == ["BATCH_STEPPED_DOWN"]
+    assert said_codes(vision_judges.judge_batches([row])) == ["BATCH_STEPPED_DOWN"]
     monkeypatch.setattr(vision, "stepper", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA out of memory")))
     row, step = vision.first_runs(head, "vgg16", None, plan, {})
     assert step is None and row["kind"] == "failed" and "batch 1" in row["error"]
@@ -252,10 +255,13 @@ def test_channels_last_is_applied_to_weights_and_images(model):
             kept.append(layer.weight.is_contiguous(memory_format=last) and not layer.weight.is_contiguous())
 
         wide = [one for one in network.modules() if isinstance(one, torch.nn.Conv2d) and one.kernel_size == (3, 3)]
-        wide[-1].register_forward_pre_hook(look)
+        first = next(one for one in network.modules() if isinstance(one, torch.nn.Conv2d))
+        first.register_forward_pre_hook(look)  # what the images are; further in, the weights alone would decide
+        if wide[-1] is not first:
+            wide[-1].register_forward_pre_hook(look)
         network_steps.stepper(model, network, 2, "cpu", split(arm), PLAN)()
-    assert seen["float32"] == [False, False]
-    assert seen["float32 channels_last"] == seen["bfloat16 channels_last"] == [True, True]
+    assert seen["float32"] == [False] * 4
+    assert seen["float32 channels_last"] == seen["bfloat16 channels_last"] == [True] * 4
 
 
 def test_a_scaled_loss_moves_the_weights_as_an_unscaled_one_does(monkeypatch):
@@ -295,15 +301,15 @@ def records(model: str = "resnet50", device: str = "cuda:0", **ms: list[float] |
 
 
 def test_16_bit_helps_or_not_or_cannot_be_told():
-    assert codes(vision_judges.judge_dtype(records(float32=100.0, float16=40.0), "float16")) == ["DTYPE_HELPS"]
-    assert codes(vision_judges.judge_dtype(records(float32=100.0, float16=100.0), "float16")) == ["DTYPE_NO_GAIN"]
-    assert codes(vision_judges.judge_dtype(records(float32=100.0, float16=300.0), "float16")) == ["DTYPE_NO_GAIN"]
+    assert said_codes(vision_judges.judge_dtype(records(float32=100.0, float16=40.0), "float16")) == ["DTYPE_HELPS"]
+    assert said_codes(vision_judges.judge_dtype(records(float32=100.0, float16=100.0), "float16")) == ["DTYPE_NO_GAIN"]
+    assert said_codes(vision_judges.judge_dtype(records(float32=100.0, float16=300.0), "float16")) == ["DTYPE_NO_GAIN"]
     noisy = records(float32=[100.0, 60.0] * 5, float16=[60.0, 100.0] * 5)
-    assert codes(vision_judges.judge_dtype(noisy, "float16")) == ["DTYPE_UNDECIDED"]
+    assert said_codes(vision_judges.judge_dtype(noisy, "float16")) == ["DTYPE_UNDECIDED"]
     few = records(float32=[100.0, 100.0, 101.0], float16=[90.0, 91.0, 90.0])
-    assert codes(vision_judges.judge_dtype(few, "float16")) == ["DTYPE_UNDECIDED"]
+    assert said_codes(vision_judges.judge_dtype(few, "float16")) == ["DTYPE_UNDECIDED"]
     both = records(float32=100.0, float16=40.0) + records("vgg16", float32=50.0, float16=50.0)
-    assert codes(vision_judges.judge_dtype(both, "float16")) == ["DTYPE_HELPS", "DTYPE_NO_GAIN"]
+    assert said_codes(vision_judges.judge_dtype(both, "float16")) == ["DTYPE_HELPS", "DTYPE_NO_GAIN"]
     assert vision_judges.judge_dtype(records(float32=100.0), "float16") == []
 
 
@@ -316,10 +322,10 @@ def test_arms_of_different_batches_are_not_compared():
 
 
 def test_channels_last_both_ways():
-    assert codes(vision_judges.judge_layout(records(float16=50.0, float16_channels_last=30.0))) == [
+    assert said_codes(vision_judges.judge_layout(records(float16=50.0, float16_channels_last=30.0))) == [
         "CHANNELS_LAST_HELPS"
     ]
-    assert codes(vision_judges.judge_layout(records(float16=50.0, float16_channels_last=70.0))) == [
+    assert said_codes(vision_judges.judge_layout(records(float16=50.0, float16_channels_last=70.0))) == [
         "CHANNELS_LAST_NO_GAIN"
     ]
 
@@ -329,12 +335,12 @@ def test_first_runs_slow_or_not():
     (slow,) = vision_judges.judge_first(rows)
     assert slow["code"] == "FIRST_RUN_SLOW" and slow["numbers"]["first_runs_total_s"] == 5.0
     rows[0]["first_ms"] = 120.0
-    assert codes(vision_judges.judge_first(rows)) == ["FIRST_RUN_SAME"]
+    assert said_codes(vision_judges.judge_first(rows)) == ["FIRST_RUN_SAME"]
 
 
 def test_wrong_losses_are_broken_and_right_ones_a_note():
     rows = records(float32=100.0, float16=50.0)
-    assert codes(vision_judges.judge_values(rows)) == ["LOSSES_RIGHT"]
+    assert said_codes(vision_judges.judge_values(rows)) == ["LOSSES_RIGHT"]
     rows[0]["check"]["gradient_error"] = 0.9
     (wrong,) = vision_judges.judge_values(rows)
     assert (wrong["code"], wrong["status"], wrong["numbers"]["wrong"]) == ("LOSS_WRONG", "broken", 1)
@@ -355,11 +361,11 @@ def test_claims_are_compared_only_where_the_work_is_the_same():
     assert (
         pd.isna(table.loc["bert_base", "amd_ratio"]) and "sequences" in table.loc["bert_base", "amd_ratio_reason"]["en"]
     )
-    assert codes(vision_judges.judge_claims(rows)) == ["BESIDE_CLAIMS"]
+    assert said_codes(vision_judges.judge_claims(rows)) == ["BESIDE_CLAIMS"]
     for change in ({"device": "cpu"}, {"batch": 16}, {"image_px": 64}, {"size": "tiny"}):
         other = [row | change for row in rows]
-        assert codes(vision_judges.judge_claims(other)) == ["CLAIMS_NOT_COMPARED"], change
-    assert codes(vision_judges.judge_claims(records(float16=5.0))) == ["CLAIMS_NOT_COMPARED"]
+        assert said_codes(vision_judges.judge_claims(other)) == ["CLAIMS_NOT_COMPARED"], change
+    assert said_codes(vision_judges.judge_claims(records(float16=5.0))) == ["CLAIMS_NOT_COMPARED"]
     assert vision_judges.judge_claims([]) == []
 
 
@@ -374,7 +380,7 @@ def test_queued_steps_give_the_rate_and_single_ones_the_step():
     assert line["memory_pct"] == pytest.approx(100 * 2e10 / 0.05 / 2e12, rel=0.01)
     assert line["peak_gib"] == 2.0
     (said,) = vision_judges.judge_roofs(rows, {"float32": 32e12}, 2000.0)
-    assert said["numbers"]["resnet50_arithmetic_pct"] == pytest.approx(50, rel=0.01) and codes([said])
+    assert said["numbers"]["resnet50_arithmetic_pct"] == pytest.approx(50, rel=0.01) and said_codes([said])
     assert vision_judges.judge_roofs(rows, {}, None) == []
 
 

@@ -87,3 +87,20 @@ def test_a_wait_that_ends_too_early_says_nothing(simulated, monkeypatch):
 def test_a_call_with_much_host_time_is_not_judged(simulated):
     simulated()
     assert "too long" in witnesses.waits(lambda: time.sleep(0.04), "cuda:0")["reason"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "waited", "tries"),
+    [([True, True, True], True, 3), ([True, False], False, 2), ([False], False, 1), ([None], None, 1)],
+)
+def test_a_call_waits_only_if_it_did_so_every_time(monkeypatch, seen, waited, tries):
+    """A host that was busy elsewhere looks like a wait once; None: the method could not tell."""
+    given = iter(seen)
+
+    def behind(call, device, spin_ms):
+        one = next(given)
+        return {} if one is None else {"waited": one}
+
+    monkeypatch.setattr(witnesses, "_behind_a_wait", behind)
+    found = witnesses.waits(lambda: None, "cpu")
+    assert found.get("waited") is waited and len(list(given)) == len(seen) - tries

@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import answer
+from spoken import codes
 
 from rocmlab import (
     bundled,
     findings,
     isolate,
     llama_bench,
-    readers,
     results,
     tables,
     words,
@@ -51,16 +52,6 @@ def as_csv(tests):
     return ",".join(names) + "\n" + "\n".join(",".join(line) for line in lines) + "\n"
 
 
-def answer(tmp_path, text, lang="en"):
-    path = tmp_path / "bench.txt"
-    path.write_text(text, encoding="utf-8")
-    return readers.answer(path, lang)
-
-
-def codes(found):
-    return [one["code"] for one in found]
-
-
 # ---- formats
 
 
@@ -82,7 +73,7 @@ def test_json_lines_and_csv_say_the_same(tmp_path, text):
         and "llama 256M Q4_1 on CPU" in found["sentence"]
     )
     assert "no stated bandwidth" in found["sentence"]
-    assert answer(tmp_path, text, "zh")["sentence"]
+    assert answer(tmp_path, text, lang="zh")["sentence"]
 
 
 def test_markdown_brings_the_card_from_the_lines_above_it(tmp_path):

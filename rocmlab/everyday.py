@@ -56,5 +56,6 @@ def on_the_cpu(clues: Clues, verdicts: list[Verdict]) -> Finding | None:
         used = threads or 1
         numbers |= {"cpu_pct": min(100.0, 100 * used / cores)}
         return finding("CPU_SHARE", numbers=numbers, variant="cpu", threads=used)
-    waits = words.number(100 / cores, "%")
-    return finding("CPU_SHARE", numbers=numbers, variant="fallback" if fell else "gpu", one=waits)
+    # Only where the host binds is its thread known to be busy all the time: else it may sleep while it waits.
+    variant = "fallback" if fell else "gpu" if clues.binds("host") else "gpu_waits"
+    return finding("CPU_SHARE", numbers=numbers, variant=variant)

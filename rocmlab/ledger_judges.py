@@ -6,6 +6,7 @@ from typing import Any
 
 from rocmlab import timing, words
 from rocmlab.findings import Finding, finding, worst_first
+from rocmlab.ledger_lanes import known
 from rocmlab.words import number
 
 BOUND = {"host_bound": "HOST_BOUND", "device_bound": "DEVICE_BOUND", "mixed": "MIXED", "undecided": "UNDECIDED"}
@@ -38,10 +39,15 @@ def judge_regime(account: dict[str, Any]) -> Finding:
     for key in [key for key, value in given.items() if value is None]:
         given[f"{key}_reason"] = "not measured, or it does not count"
     said: dict[str, Any] = {"step": step_said(account), "host": number(host.get("ms"), "ms")}
-    said |= {"device": number(device.get("ms"), "ms"), "by": account["device_by"] or "–"}
+    said |= {"device": number(device.get("ms"), "ms")}
+    said["by"] = words.both(f"ledger_by_{account['device_by']}") if account["device_by"] else words.NONE
     for name, one in (("host", host), ("device", device)):
         said[f"{name}_pct"] = number(round(100 * one["ms"] / step["ms"]) if one.get("ms") is not None else None, "%")
+    if account["device_upper"]:
+        said["device"] = words.both("at_most", ms=said["device"])
     variant = "ledger_cpu" if account["subject"]["device"] == "cpu" else "ledger"
+    if regime == "device_bound" and variant == "ledger" and not known(host):
+        variant = "ledger_alone"
     return finding(BOUND[regime], numbers=given, variant=variant, **said, why=why(account))
 
 

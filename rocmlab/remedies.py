@@ -14,10 +14,20 @@ ERROR_TIMES = 4.0  # of the error without the change
 
 
 def rank(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one line a remedy, the largest gain first, then those that failed, then those that cannot exist here."""
+    """Return one line a remedy: the largest gain first, then fast wrong answers, then those that failed, then those
+    that cannot exist here."""
     lines = [line(row) for row in rows if row.get("kind") == changes.REMEDY]
-    order = {"OK": 0, "CRASH": 1, "TIMEOUT": 1, "ERROR": 1}
-    return sorted(lines, key=lambda one: (order.get(one["status"], 2), -(one["gain_ratio"] or 0)))
+    order = {"OK": 0, "CRASH": 2, "TIMEOUT": 2, "ERROR": 2}
+    return sorted(lines, key=lambda one: (_place(one, order), -(one["gain_ratio"] or 0)))
+
+
+def _place(one: dict[str, Any], order: dict[str, int]) -> int:
+    return order.get(one["status"], 3) + (one["status"] == "OK" and one["sound"] is False)
+
+
+def helps(one: dict[str, Any]) -> bool:
+    """Tell whether a line of the ranking works, is sound and helps beyond doubt."""
+    return bool(one["gain_ratio"] and one["enough"] and one["sound"] is not False and one["gain_ratio_low"] >= HELPS)
 
 
 def line(row: dict[str, Any]) -> dict[str, Any]:
@@ -52,9 +62,4 @@ def sound(row: dict[str, Any]) -> bool | None:
 
 def best(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the remedy with the largest gain among those that work, are sound and help beyond doubt."""
-    good = [
-        one
-        for one in rank(rows)
-        if one["gain_ratio"] and one["enough"] and one["sound"] is not False and one["gain_ratio_low"] >= HELPS
-    ]
-    return good[0] if good else None
+    return next((one for one in rank(rows) if helps(one)), None)

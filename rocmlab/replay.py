@@ -83,7 +83,8 @@ def static(model: Any, device: str, context: int, token: Any) -> Static:
     names = inspect.signature(model.forward).parameters
     cache = StaticCache(config=model.config, max_cache_len=room)
     past = {"cache" if "cache" in names else "past_key_values": cache, "use_cache": True}
-    ids = torch.tensor(decode.random_prompts(model.config.vocab_size, [context] * len(token), seed=context), device=device)
+    prompts = decode.random_prompts(model.config.vocab_size, [context] * len(token), seed=context)
+    ids = torch.tensor(prompts, device=device)
     places = torch.arange(context, device=device)
     seen = torch.arange(room, device=device)[None, :] <= places[:, None]
     _step(model, past, ids, places[None], _mask(model, seen[None, None]))

@@ -94,8 +94,11 @@ def row(name: str | None, found: dict[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _cheap(device: str) -> tuple[bool | None, str | None, Read | None]:
-    who = identity(device)
-    return who["integrated"], *source(who, cheap=True)
+    try:
+        who = identity(device)
+        return who["integrated"], *source(who, cheap=True)
+    except Exception:  # it stands between two timed blocks: a device that cannot be asked must not cost their times
+        return None, None, None
 
 
 def reading(device: str) -> dict[str, Any]:

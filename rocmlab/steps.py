@@ -101,18 +101,27 @@ def measure(
 
 
 def fitting(model: Any, device: str, context: int, rows: int) -> tuple[Rig, str | None]:
-    """Return a rig of as many texts as memory holds, halved from `rows` until they fit, and why there are fewer; one
-    text that does not fit raises."""
+    """Return a rig of as many texts as memory holds, halved from `rows` until they fit, and why there are fewer.
+
+    Several texts must also leave room for a step, which copies their caches; one text that does not fit raises.
+    """
     asked, refused = rows, None
     while True:
         try:
-            return rig.ready(model, device, context, rows), refused
+            return _with_room(model, device, context, rows), refused
         except (RuntimeError, MemoryError) as error:
             if rows == 1 or not decode.is_out_of_memory(error):
                 raise
         timing.release(device)
         rows //= 2
         refused = f"{asked} texts of {context} tokens do not fit into memory, so the step has {rows}"
+
+
+def _with_room(model: Any, device: str, context: int, rows: int) -> Rig:
+    made = rig.ready(model, device, context, rows)
+    if rows > 1:
+        rig.queued(made, 1)
+    return made
 
 
 def _on_cpu(model: Any, dtype: str, context: int) -> Rig:

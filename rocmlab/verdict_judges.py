@@ -25,6 +25,9 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     said: dict[str, Any] = {"step": suspects.ms(step), "device": suspects.ms(device), "host": suspects.ms(host)}
     said |= {"floor": suspects.ms(floor), "roof": words.number(clues.roof.gb_s, "GB/s")}
     said |= {"share": suspects.pct(device.ms / step.ms), "parts": parts_of(clues, found, lane)}
+    if (clues.account or {}).get("device_upper"):
+        said |= {key: words.both("at_most", ms=said[key]) for key in ("device", "share")}
+    said["bytes"] = words.both("verdict_bytes", floor=said["floor"]) if floor else ""
     texts = clues.texts
     said["what"] = words.both("verdict_a_token") if texts == 1 else words.both("verdict_a_step", texts=f"{texts:,}")
     numbers: dict[str, Any] = {"step_ms": step.ms, "host_ms": host.ms if host else None, "device_ms": device.ms}
@@ -35,7 +38,7 @@ def answer_slow(clues: Clues, found: list[Verdict]) -> Finding | None:
     if at_roof and floor and clues.regime != "host_bound":
         return finding("VERDICT_AT_ROOF", numbers=numbers, **said | {"share": suspects.pct(floor.ms / step.ms)})
     code = "VERDICT_CPU" if clues.on_cpu else f"VERDICT_{clues.regime.upper()}"
-    return finding(code, numbers=numbers, variant="no_floor" if clues.on_cpu and not floor else None, **said)
+    return finding(code, numbers=numbers, **said)
 
 
 def parts_of(clues: Clues, found: list[Verdict], lane: str | None) -> Text:

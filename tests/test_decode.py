@@ -94,8 +94,9 @@ def test_going_back_gives_the_same_steps_again(tiny):
             once = decode.on_host(state)
             decode.back(state, 4)
             state.token = first
-            kept = [tensor for cache in state.past.values() for one in cache.layers for tensor in (one.keys, one.values)]
-            assert all(tensor.is_contiguous() for tensor in kept)  # as real texts have it: no view into the longer one
+            layers = [one for cache in state.past.values() for one in cache.layers]
+            # As real texts have it: no view into the longer one.
+            assert all(one.keys.is_contiguous() and one.values.is_contiguous() for one in layers)
             times = decode.steps(tiny.model, state, 4, stamp=False)
         assert decode.on_host(state) == once == [greedy(tiny.model, prompt, 5)[-1] for prompt in prompts]
         assert len(times) == 4

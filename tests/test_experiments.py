@@ -128,6 +128,14 @@ def test_the_opposite_machine_gets_the_opposite_predictions():
     assert ratio("width_x2", slow_card()) == pytest.approx(3.44e9 / 1_192_099_840)
     assert ratio("width_tiny", slow_card()) == pytest.approx(10 / 33)
     assert ratio("graph", slow_card()) == pytest.approx(32 / 33)
+    moved = 4.3 * (1 - 14 * 31_461_888 / 1_192_099_840)  # the floor goes with the bytes, the rest with the launches
+    assert ratio("depth_half", slow_card()) == pytest.approx((moved + 28.7 * 828 / 1620) / 33)
+
+
+@pytest.mark.parametrize(("name", "positions"), [("context_1024", 960), ("context_4096", 4032), ("batch_32", 31 * 64)])
+def test_more_cache_is_read_twice_and_written_once(name, positions):
+    more_ms = 3 * positions * 114_688 / 280e6  # at 280 GB/s
+    assert ratio(name, slow_card()) == pytest.approx((33.0 + more_ms) / 33.0)
 
 
 def test_a_large_batch_binds_by_arithmetic_where_the_card_is_slow_at_it():
@@ -252,6 +260,17 @@ def test_predictions_hold_miss_or_are_too_few():
     assert codes(experiment_judges.judge_predictions(rows, idle))[0] == "PREDICTIONS_MISS"
 
 
+def test_predictions_that_only_hide_in_the_scatter_do_not_hold():
+    names = ["depth_half", "float32", "batch_8", "generate"]
+    rows = [row(name, 1.02, scatter=0.1) for name in names]  # three spreads allow more than the whole change
+    off = [told(name, 0.95) for name in names]
+    total = experiments.totals(experiments.score(rows, off))
+    assert total["hits"] == 4 and total["error"] > total["naive_error"]
+    assert codes(experiment_judges.judge_predictions(rows, off))[0] == "PREDICTIONS_MISS"
+    near = [told(name, 1.01) for name in names]
+    assert codes(experiment_judges.judge_predictions(rows, near))[0] == "PREDICTIONS_HOLD"
+
+
 SOUND = {"logits_error": 0.01, "logits_error_baseline": 0.01, "logits_max_abs": 10.0}
 
 
@@ -291,6 +310,21 @@ def test_remedies_are_ranked_by_gain_then_failures_then_what_cannot_exist():
         row("generate", 0.01),
     ]  # fmt: skip
     assert [one["name"] for one in remedies.rank(rows)] == ["lean_graph", "lean", "graph", "tunableop"]
+
+
+def test_a_fast_wrong_answer_stands_below_the_right_ones_and_is_called_wrong(tmp_path):
+    wrong = row("graph", 0.05, **(SOUND | {"logits_error": 5.0}))
+    crash = {"name": "lean_graph", "kind": "remedy", "status": "CRASH", "reason": "access violation"}
+    dull = row("static_cache", 1.0, **SOUND)
+    rows = [wrong, crash, dull, row("lean", 0.5, **SOUND)]
+    ranked = remedies.rank(rows)
+    assert [one["name"] for one in ranked] == ["lean", "static_cache", "graph", "lean_graph"]
+    assert [remedies.helps(one) for one in ranked] == [True, False, False, False]
+    lines = page.ranking(ranked).to_dict("records")
+    assert [one["status"] for one in lines] == ["OK", "OK", words.both("experiments_wrong"), "CRASH"]
+    assert "lean.py" in lines[0]["how"]["zh"] and [one["how"] for one in lines[1:]] == [None] * 3
+    results.start("11", str(tmp_path)).append("experiments", rows)
+    assert "graph replay" not in page.section(tmp_path).figures[0].alt["en"]
 
 
 @pytest.mark.parametrize(
@@ -606,6 +640,25 @@ def test_every_prediction_is_written_first_and_a_crash_costs_one_row(tmp_path, m
     assert graph["ratios"] == [0.5] * 6 and graph["compile_s"] == 3.0
     assert graph["predicted_ratio"] == pytest.approx(4.53 / 18.9)
     assert scripted.started == 1  # an ordinary error does not cost a new process
+
+
+def test_without_time_every_experiment_is_a_row_that_says_so(tmp_path, monkeypatch):
+    run = results.start("11", str(tmp_path))
+    scripted = Scripted(run, {})
+    monkeypatch.setattr(worker, "Worker", lambda **_: contextlib.nullcontext(scripted))
+    arm = {"device": GPU, "dtype": "float16"}
+    rows = experiments.study(run, "m", arm, ["depth_half", "float32"], limit_s=0.5, evidence={})
+    assert [one["status"] for one in rows] == ["SKIPPED"] * 2 and len(run.rows("predictions")) == 2
+    assert {one["reason"]["en"] for one in rows} == {words.both("experiment_no_time")["en"]}
+
+
+def test_the_order_of_the_arms_turns_round_at_every_block(monkeypatch):
+    seen = []
+    monkeypatch.setattr(experiment_trial, "_block", lambda subject, arm, count: seen.append(arm) or 10.0)
+    found = experiment_trial._in_turns(None, "as it is", "changed", None)
+    there = ["as it is", "changed", "changed", "as it is"]
+    assert seen[-2 * experiment_trial.BLOCKS :] == (there * experiment_trial.BLOCKS)[: 2 * experiment_trial.BLOCKS]
+    assert found["steps"] == {"baseline": 10, "changed": 10}  # 100 ms a block
 
 
 def test_an_error_that_stays_in_the_driver_ends_the_worker(tmp_path):

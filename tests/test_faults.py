@@ -10,8 +10,23 @@ import pytest
 import torch
 from test_steps import Device, small
 
-from rocmlab import clock, decode, ledger, ledger_judges, model_bytes, prefilled, results, rig, step_device, steps
+from rocmlab import (
+    clock,
+    decode,
+    findings,
+    ledger,
+    ledger_judges,
+    model_bytes,
+    models,
+    prefilled,
+    results,
+    rig,
+    step_device,
+    steps,
+    timing,
+)
 from rocmlab import twin as twins
+from rocmlab.sections import experiments, verdict
 
 LAYERS = 4
 HOST_BOUND = {"python": 1.5, "launch": 2.5, "works": 1.0}  # ms a layer: 16 of the host, 4 of the device
@@ -77,6 +92,16 @@ def excess(account):
 
 def codes(account):
     return {one["code"] for one in ledger_judges.judge(account)}
+
+
+def test_queueing_begins_with_an_idle_device(monkeypatch):
+    device = Device(monkeypatch)
+    monkeypatch.setattr(rig, "time", type("Clock", (), {"perf_counter": device.read}))
+    monkeypatch.setattr(rig, "step", lambda one: (device.work(1.0), device.host(0.2)))
+    monkeypatch.setattr(rig, "back", lambda one, count: None)
+    device.work(50.0)  # what was left over
+    found = rig.queued(type("Left", (), {"device": "cuda:0"}), 4)
+    assert (found["ms"], found["enqueue_ms"]) == (pytest.approx(1.0, abs=0.01), pytest.approx(0.2, abs=0.01))
 
 
 NEAR = functools.partial(pytest.approx, abs=0.2)
@@ -155,3 +180,39 @@ def test_a_delay_on_the_host_moves_the_lane_that_it_is_in(monkeypatch, tmp_path)
     assert (ms(host, "T"), ms(host, "H"), ms(host, "D_busy")) == (NEAR(18), NEAR(18), NEAR(4))
     device = Bench(monkeypatch, DEVICE_BOUND, delay).account(tmp_path / "device")
     assert (ms(device, "T"), ms(device, "H"), ms(device, "D_busy")) == (NEAR(16), NEAR(6), NEAR(16))
+
+
+# ---- a GPU of which neither queue nor trace nor graph can be had
+
+
+def test_where_queue_trace_and_graph_fail_eleven_and_twelve_still_say_what_they_can(monkeypatch, tmp_path):
+    """torch for the CPU refuses all three, as a driver may: AssertionError, RuntimeError, whatever it has."""
+    load, make, padded = models.load, twins.make, decode.padded
+    for module in (timing, clock, decode.timing):
+        monkeypatch.setattr(module, "synchronise", lambda device: None)
+    monkeypatch.setattr(timing, "use", lambda device: None)
+    monkeypatch.setattr(models, "load", lambda spec, device, dtype: load(spec, "cpu", dtype))
+    monkeypatch.setattr(twins, "make", lambda model, device, dtype: make(model, "cpu", dtype))
+    monkeypatch.setattr(decode, "padded", lambda prompts, device: padded(prompts, "cpu"))
+    run, threads = results.start("11", str(tmp_path)), torch.get_num_threads()
+    try:
+        arm = {"device": "cuda:0", "dtype": "float32"}
+        steps.measure(str(run.path), "11", "1", "random:tiny", arm, context=8, steps=1, blocks=6, limit_s=60)
+    finally:
+        torch.set_num_threads(threads)
+    rows = {row["quantity"]: row for row in results.rows(run.path, "step")}
+    assert {name for name in ("T", "H", "H_cpu", "E1", "T_block") if rows[name]["n"] == 6} == {
+        "T", "H", "H_cpu", "E1", "T_block"
+    }  # fmt: skip
+    for name in ("D_queue", "launches", "D_graph"):
+        assert rows[name]["valid"] is False and rows[name]["reason"] and rows[name]["samples_ms"] == []
+    found = ledger.of_run(run.path)
+    assert (found["regime"], found["device_ms"]) == ("undecided", None)
+    eleven, twelve = experiments.section(run.path), verdict.section(run.path)
+    for name in ("D_queue", "D_busy", "D_graph"):  # each with its own reason, in the table
+        (line,) = [one for one in eleven.tables[0].frame.to_dict("records") if one["quantity"] == name]
+        assert line["how"] == rows["launches" if name == "D_busy" else name]["reason"]
+    for lang, why in (("en", "no way to the device time worked"), ("zh", "没有一种方法能得到设备时间")):
+        assert why in findings.say(eleven.findings[0], lang)["sentence"]
+        assert why in findings.say(twelve.findings[0], lang)["sentence"]
+    assert "slow" not in twelve.answers and "waterfall" in twelve.absent

@@ -377,7 +377,7 @@ def variants(clues):
 def test_the_two_everyday_questions():
     on_windows = dataclasses.replace(m.gfx1032(), snapshot=m.snapshot("Windows-11-10.0.26100-SP0"))
     assert variants(m.h200()) == {"TASK_MANAGER_GPU": "low", "CPU_SHARE": "gpu"}
-    assert variants(on_windows) == {"TASK_MANAGER_GPU": "high_windows", "CPU_SHARE": "gpu"}
+    assert variants(on_windows) == {"TASK_MANAGER_GPU": "high_windows", "CPU_SHARE": "gpu_waits"}  # the device binds
     assert variants(m.slow_cpu()) == {"TASK_MANAGER_GPU": "cpu", "CPU_SHARE": "cpu"}
     assert variants(one_operator(device="cpu"))["CPU_SHARE"] == "fallback"
     assert "TASK_MANAGER_GPU" not in variants(m.clues(None, {}))

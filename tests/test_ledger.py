@@ -183,6 +183,9 @@ def test_device_bound_needs_no_twin_but_says_what_it_cannot_tell():
     heavy = unqueued(steprows.h200(H_graph=line("H_graph", 15.0), D_graph=line("D_graph", 18.0), D_busy=None))
     account = build(heavy)
     assert account["regime"] == "device_bound" and "HOST_AND_DEVICE_NOT_APART" in codes(account)
+    said = {lang: findings.say(ledger_judges.judge_regime(account), lang)["sentence"] for lang in ("en", "zh")}
+    assert "is not known" in said["en"] and "未知" in said["zh"] and "18.6" not in said["en"]
+    assert "18.6 ms" in findings.say(ledger_judges.judge_regime(build(steprows.device_bound())))["sentence"]
     assert build([line("T", 20.0), line("D_graph", 19.0)])["regime"] == "device_bound"
     assert build([line("T", 20.0), line("D_graph", 4.0)])["regime"] == "undecided"
 
@@ -402,6 +405,11 @@ def test_an_upper_bound_leaves_the_twin_open_and_does_not_condemn_it():
     said = findings.say(ledger_judges.judge_regime(account))["sentence"]
     assert "upper bound" in said and said.count("rms_norm") == 3
     assert not build(steprows.h200())["device_upper"]
+    small = build(bare(), shape_sum=summed(4.0, host_may_bind=["rms_norm"]))
+    for lang, parts in (("en", ("at most 4.00 ms", "the sum of operators")), ("zh", ("至多 4.00 ms", "算子之和"))):
+        assert all(part in findings.say(ledger_judges.judge_regime(small), lang)["sentence"] for part in parts)
+    exact = findings.say(ledger_judges.judge_regime(build(steprows.h200())), "zh")["sentence"]
+    assert "至多" not in exact and "graph 重放" in exact
 
 
 @pytest.mark.parametrize(("work", "regime"), [(4.0, "undecided"), (10.0, "undecided"), (17.0, "device_bound")])

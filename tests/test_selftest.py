@@ -43,6 +43,38 @@ def test_a_fallback_is_seen_by_count_and_without_it_there_is_none():
             assert faults.foreign(lambda: rig.step(one), "cpu", "float32") == 2 * 2  # there, and the operator
 
 
+def test_an_operator_whose_value_lies_on_another_device_is_foreign():
+    def elsewhere():
+        (torch.zeros(2, device="meta") + 1).mul(2.0)
+
+    assert faults.foreign(elsewhere, "cpu", "float32") == 3
+    assert faults.foreign(elsewhere, "meta", "float32") == 0
+
+
+def test_the_numbers_of_the_bench_are_those_of_its_clock():
+    """Two layers of 1 ms in the model and 0.4 ms in its twin, and 5 ms more at a length that is new."""
+    now, seen = [0.0], set()
+    with torch.inference_mode():
+        bench = testbench.Bench(small(), "cpu", "float32")
+        bench.now = lambda: now[0]
+
+        def works(hidden, kwargs):
+            now[0] += 0.001
+            length = kwargs.get("past_key_values", kwargs.get("cache")).get_seq_length()
+            now[0] += 0.0 if length in seen else 0.005
+            seen.add(length)
+            return hidden
+
+        def hosts(hidden, _):
+            now[0] += 0.0004
+            return hidden
+
+        with faults.planted(bench.model, works), faults.planted(bench.twin.model, hosts):
+            found = bench.numbers(seen.clear)
+    assert found == {key: pytest.approx(value) for key, value in
+                     {"T": 2.0, "host": 0.8, "device": 1.2, "foreign": 0, "visit": 5.0}.items()}  # fmt: skip
+
+
 def test_a_shape_is_compiled_once_and_again_when_it_is_forgotten():
     model, fault = small(), faults.CompileEveryShape(3)
     with torch.inference_mode():

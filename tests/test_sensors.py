@@ -442,3 +442,12 @@ def test_a_source_that_fails_costs_the_reading_and_nothing_else():
         raise OSError("the card sleeps")
 
     assert sensors._quiet(fails) == {}
+
+
+def test_a_device_that_cannot_be_asked_gives_a_reading_without_values(monkeypatch):
+    def refused(device):
+        raise RuntimeError("HIP error: invalid device ordinal")
+
+    monkeypatch.setattr(sensors, "identity", refused)
+    found = sensors.reading("cuda:77")
+    assert found["source"] is None and found["temp_c"] is None and "no source" in found["temp_c_reason"]

@@ -266,6 +266,23 @@ def test_queue_and_graphs_write_their_rows(monkeypatch, tmp_path):
         assert len(made[name]["samples_ms"]) == len(made[name]["beside_ms"]) == 3
 
 
+def test_a_graph_with_other_logits_is_timed_and_does_not_count(monkeypatch, tmp_path):
+    Device(monkeypatch)
+
+    def wrong(work, reset=lambda: None):
+        out = work()
+        return replay.Captured(graph(work), reset, out if out is None else -out, work)
+
+    monkeypatch.setattr(replay, "capture", wrong)
+    run = results.start("11", str(tmp_path))
+    with torch.inference_mode():
+        rigs = {"T": rig.ready(small(), "cpu", 8)}
+        step_device.graphs(steps.Notes(run, CPU | {"context": 8}), rigs, 2, 3)
+    (row,) = [row for row in run.rows("step") if row["quantity"] == "D_graph"]
+    assert row["valid"] is False and "not the step" in row["reason"] and len(row["samples_ms"]) == 3
+    assert row["logits_error"] == pytest.approx(2.0, abs=0.01)
+
+
 # ---- the whole, on a CPU
 
 
@@ -292,7 +309,16 @@ def holds(rows, most):
 
 @pytest.mark.parametrize(("asked", "most", "kept"), [(256, 256, 256), (256, 100, 64), (256, 1, 1), (1, 1, 1)])
 def test_texts_that_do_not_fit_are_halved_until_they_do_and_it_is_said(monkeypatch, asked, most, kept):
-    monkeypatch.setattr(rig, "ready", lambda model, device, context, rows: holds(rows, most))
+    for place in ("ready", "queued"):  # the prefill does not fit, or the step behind it
+        monkeypatch.setattr(rig, "ready", lambda model, device, context, rows: rows)
+        monkeypatch.setattr(rig, "queued", lambda made, count: None)
+        refusing = {"ready": lambda model, device, context, rows: holds(rows, most),
+                    "queued": lambda made, count: holds(made, most)}  # fmt: skip
+        monkeypatch.setattr(rig, place, refusing[place])
+        said(asked, kept)
+
+
+def said(asked, kept):
     found, refused = steps.fitting(None, "cpu", 1024, asked)
     assert found == kept and (refused is None) is (kept == asked)
     if refused:

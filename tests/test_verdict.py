@@ -166,6 +166,29 @@ def test_delays_say_what_most_likely_binds_where_the_ledger_does_not(host, devic
         assert why in findings.say(found, lang)["sentence"]
 
 
+@pytest.mark.parametrize("shown", [0.98, 0.3])
+def test_what_most_likely_binds_answers_the_question_and_doubt_alone_does_not(tmp_path, shown):
+    rows = [delay("host_delay", 0.5, shown), delay("device_delay_hidden", 0.3, 0.02)]
+    blind = [row for row in m.steps_of_h200() if row["quantity"] in ("T", "H", "H_cpu", "E1")]
+    machine = dataclasses.replace(m.h200(), rows=m.h200().rows | {"experiments": rows, "shapes": [], "profiler": []})
+    run = m.write(tmp_path / "blind", machine, blind, name="blind", arch="gfx1032", card="AMD Radeon RX 6600")
+    part = verdict.section(run)
+    assert part.findings[0]["code"] == "VERDICT_OPEN" and ("slow" in part.answers) is (shown > 0.9)
+    if shown > 0.9:
+        assert "Most likely the host" in findings.say(outline.answers(outline.read(run))["slow"])["sentence"]
+
+
+def test_an_upper_bound_is_said_under_the_picture_and_in_the_answer(tmp_path):
+    assert "upper bound" in verdict.footer(tmp_path, open_machine()) and "upper" not in verdict.footer(
+        tmp_path, m.h200()
+    )
+    machine = m.h200()
+    machine.account["device_upper"] = True
+    for lang, parts in (("en", ("works at most 4.53 ms", "(at most 24%)")), ("zh", ("至多 4.53 ms", "（至多 24%）"))):
+        sentence = findings.say(verdict_judges.answer_slow(machine, []), lang)["sentence"]
+        assert all(part in sentence for part in parts)
+
+
 def test_delays_of_one_text_say_nothing_about_a_step_of_many():
     made = open_machine(experiments=[delay("host_delay", 0.5, 0.98)])
     made.account["subject"] = {**made.account["subject"], "batch": 256}

@@ -3,7 +3,7 @@
 import machines as m
 from machines import changed, mixed, without_ledger
 
-from rocmlab import findings, hypotheses, verdict_judges
+from rocmlab import findings, hypotheses, verdict_judges, words
 
 
 def test_the_answer_to_slow_follows_the_regime():
@@ -19,6 +19,15 @@ def test_the_answer_to_slow_follows_the_regime():
     assert answer(m.cpu_at_roof()) == "VERDICT_AT_ROOF"
     assert answer(changed(m.h200(), account={"regime": "undecided", "binding": None})) is None
     assert answer(without_ledger(m.h200())) is None
+
+
+def test_a_floor_that_is_not_known_is_not_said_as_a_dash():
+    known = m.device_bound(20.0, 4.6)
+    unknown = {**known, "device_lane": [row for row in known["device_lane"] if row["name"] != "memory_floor"]}
+    for account, there in ((known, True), (unknown, False)):
+        for lang, part in (("en", "bytes alone would take 4.60 ms"), ("zh", "仅搬运数据只需 4.60 ms")):
+            sentence = findings.say(verdict_judges.answer_slow(m.clues(account, {}), []), lang)["sentence"]
+            assert (part in sentence) is there and words.NONE not in sentence
 
 
 def test_the_answer_names_its_parts_with_their_ms():

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rocmlab import (
+    changes,
     experiment_judges,
     experiments,
     figures,
@@ -76,7 +77,7 @@ def section(run: Path) -> Section:
         )  # fmt: skip
     else:
         made.absent["experiments_predicted"] = words.both("experiments_none_scored")
-    good = [one for one in ranked if one["gain_ratio"]]
+    good = [one for one in ranked if one["gain_ratio"] and one["sound"] is not False]
     if good:
         made.figures.append(
             Figure("experiments_gains", lambda: draw_remedies(good, foot), alt_remedies(good),
@@ -147,12 +148,20 @@ def ranking(ranked: list[dict[str, Any]]) -> pd.DataFrame:
             ends = one["gain_ratio"], one["gain_ratio_low"], one["gain_ratio_high"]
             gain = Interval(*ends, n=one["n"], enough=one["enough"])
         why = _short(one.get("reason"))
-        line = {"remedy": experiment_judges.label(one["name"]), "status": one["status"], "gain_ratio": gain}
+        status = words.both("experiments_wrong") if one["sound"] is False else one["status"]
+        line = {"remedy": experiment_judges.label(one["name"]), "status": status, "gain_ratio": gain}
         line |= {"gain_ratio_reason": why, "decode_tok_s": one["decode_tok_s"], "compile_s": one["compile_s"]}
         line |= {"memory_gib": one["memory_gib"], "logits_error": one["logits_error"]}
+        line |= {"own_error": one["logits_error_baseline"]}
         line |= {f"{name}_reason": _short(one["logits_reason"]) for name in ("logits_error", "own_error")}
-        lines.append(line | {"own_error": one["logits_error_baseline"]})
+        lines.append(line | {"how": _how(one), "how_reason": words.both("experiments_no_how")})
     return pd.DataFrame(lines)
+
+
+def _how(one: dict[str, Any]) -> Text | None:
+    """Return how to have a remedy that helps here; None for another, and for one of another version."""
+    known = remedies.helps(one) and one["name"] in changes.CATALOGUE
+    return words.both(f"remedy_how_{one['name']}") if known else None
 
 
 def _short(reason: Any) -> Any:
@@ -258,6 +267,6 @@ def alt_remedies(ranked: list[dict[str, Any]]) -> Text:
 
 NAMES = (
     "experiment", "predicted_ratio", "observed_ratio", "allowed", "held", "status", "why", "remedy", "gain_ratio",
-    "decode_tok_s", "compile_s", "memory_gib", "logits_error", "own_error",
+    "decode_tok_s", "compile_s", "memory_gib", "logits_error", "own_error", "how",
 )  # fmt: skip
 LABELS = {name: words.both(f"experiments_column_{name}") for name in NAMES}

@@ -35,11 +35,10 @@ def section(run: Path) -> Section:
     made = Section("12", question("12"), how=words.both("how_12"))
     artefact = next(one for one in found if one.suspect == "artefact")
     slow = verdict_judges.answer_slow(clues, found) if artefact.verdict != SUPPORTED else None
-    made.answers = {name: one for name, one in (("slow", slow), ("faster", best_remedy.judge(clues))) if one}
-    made.findings = [
-        *([slow] if slow else [verdict_judges.still_open(clues, found)]),
-        *verdict_judges.judge(clues, found, roofs),
-    ]
+    first = slow or verdict_judges.still_open(clues, found)
+    answer = first if slow or first["variant"] else None  # open, but injected delays say what it most likely is
+    made.answers = {name: one for name, one in (("slow", answer), ("faster", best_remedy.judge(clues))) if one}
+    made.findings = [first, *verdict_judges.judge(clues, found, roofs)]
     wrong = [one for one in made.findings if one["code"] == "VERDICT_WRONG_NUMBERS"]
     if wrong:
         made.answers["works"] = wrong[0]
@@ -187,6 +186,8 @@ def footer(run: Path, clues: Clues) -> str:
     notice = "CPU run, no GPU measured" if clues.on_cpu else ""
     if clues.on_cpu and asked not in (None, "auto", "cpu"):
         notice = f"CPU run, {asked} was asked for and is not here"
+    if (clues.account or {}).get("device_upper"):
+        notice = "device time is an upper bound"
     card = (birth.get("subject") or {}).get("name") or host.get("cpu") or "device unknown"
     n = ((clues.account or {}).get("quantities") or {}).get("T", {}).get("n")
     return figures.footer_text(

@@ -15,6 +15,7 @@ from rocmlab import networks
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
 # GradScaler begins at 65,536, which a fresh network may overflow: it would skip steps while they are timed.
 FIRST_SCALE = 1024.0
+LEAST_SCALE = 2.0**-20  # below it every gradient of a working kernel is finite; what is not then is a wrong one
 
 
 @dataclass(frozen=True)
@@ -132,11 +133,17 @@ def _gradient(model: str, network: Any, device: str, arm: dict[str, Any], plan: 
         mine = mine.to(memory_format=torch.channels_last)
         given = given.contiguous(memory_format=torch.channels_last)
     scale = FIRST_SCALE if arm["dtype"] == "float16" else 1.0
-    with torch.autocast(given.device.type, dtype=getattr(torch, arm["dtype"]) if narrow else None, enabled=narrow):
-        found = networks.output(model, mine, given)
-        loss = torch.nn.functional.cross_entropy(found, networks.targets(plan.check_batch).to(device))
-    (scale * loss).backward()
-    return [one.grad.to("cpu", torch.float64) / scale for one in mine.parameters()]
+    while True:
+        mine.zero_grad(set_to_none=True)
+        with torch.autocast(given.device.type, dtype=getattr(torch, arm["dtype"]) if narrow else None, enabled=narrow):
+            found = networks.output(model, mine, given)
+            loss = torch.nn.functional.cross_entropy(found, networks.targets(plan.check_batch).to(device))
+        (scale * loss).backward()
+        made = [one.grad.to("cpu", torch.float64) / scale for one in mine.parameters()]
+        # As GradScaler does: what overflows in float16 is scaled down and tried again, and is no wrong kernel.
+        if arm["dtype"] != "float16" or scale <= LEAST_SCALE or all(bool(torch.isfinite(one).all()) for one in made):
+            return made
+        scale /= 4
 
 
 def check(got: dict[str, list[Any]], right: dict[str, list[Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rocmlab import timing, tolerance
 from rocmlab.operators.check import Check
 
 MIN_CALLS, MAX_CALLS = 6, 30
-STEADY_S = 0.012  # time for steady calls beyond the first six; half a thousand checks have to fit into a minute
+STEADY_S = 0.01  # time for steady calls beyond the first six; half a thousand checks have to fit into a minute
 STEADY_MOST_S = 0.6  # no further call begins after this
 SUSPECT_BYTES = 1 << 20  # growth over the steady calls beyond which as many calls are made again
 CPU_CALLS = 3  # on a CPU subject, where no speed is judged: enough for a first call beside a steady one
@@ -65,6 +65,7 @@ def _repeat(call: Callable[[], Any], times: int) -> None:
 def _grown(work: Callable[[], Any], device: str) -> tuple[Any, dict[str, int]]:
     """Do some work; return (its result, by how many bytes memory on device and host has grown)."""
     gc.collect()
+    gc.freeze()  # what lives now need not be looked through again: that took more time than most operators
     before = _memory(device)
     done = work()
     gc.collect()

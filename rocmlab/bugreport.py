@@ -1,15 +1,17 @@
 """A text to paste where ROCm's maintainers ask for one: the versions they want first, then what was found. Pure.
 
-`markdown(run)` needs a run folder and gives GitHub's Markdown; no name of a person or a machine is in it. Always in
+`markdown(run, made)` needs a run folder and its sections and gives GitHub's Markdown; no name of a person or a machine is in it. Always in
 English, because that is where it goes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rocmlab import __version__, archs, factsheet, findings, gpus, quantities, results, sections, variables, words
+from rocmlab import __version__, archs, factsheet, findings, gpus, quantities, results, variables, words
+from rocmlab.sections import Section
 
 FILE = "bug-report.md"
 SHOWN = 8  # findings: the worst, as a maintainer has little time
@@ -17,22 +19,22 @@ UNKNOWN = "unknown"
 ORDER = ("broken", "warn", "unknown")  # what was seen comes before what could not be told
 
 
-def write(run: Path) -> Path:
-    """Write bug-report.md into a run folder and return its path."""
+def write(run: Path, made: Iterable[Section]) -> Path:
+    """Write bug-report.md, with the findings of these sections, into a run folder and return its path."""
     path = run / FILE
     # A site would take <user> for a tag and drop it.
-    results.write_text(path, results.redact(markdown(run)).replace("<", "&lt;"))
+    results.write_text(path, results.redact(markdown(run, made)).replace("<", "&lt;"))
     return path
 
 
-def markdown(run: Path) -> str:
+def markdown(run: Path, made: Iterable[Section]) -> str:
     """Return the report: versions as a table, what was found, and what to add by hand."""
     birth = results.birth(run)
     raw = quantities.probe_of(run, birth)
     probe = gpus.tidy(raw) | {"env": raw.get("env")}  # not recorded is unknown, and not the same as none
     rows = [(name, _cell(value)) for name, value in versions(birth, probe)]
     table = ["| what | value |", "| :--- | :--- |", *(f"| {name} | {value} |" for name, value in rows)]
-    lines = ["### Versions", "", *table, "", "### What was found", "", *found(run), ""]
+    lines = ["### Versions", "", *table, "", "### What was found", "", *found(made), ""]
     lines += ["### What I did, and what I expected", "", "(to be filled in)", ""]
     lines.append(f"Collected by rocmlab {__version__}; method version {birth.get('method_version')}.")
     return "\n".join(lines) + "\n"
@@ -110,9 +112,9 @@ def launch(probe: dict[str, Any]) -> str:
     return "; ".join(words.pick(row["value"], "en") for row in rows if row["fact"]["en"] in wanted) or UNKNOWN
 
 
-def found(run: Path) -> list[str]:
-    """Return the worst findings of the run as a list, each with its code; what went well is counted."""
-    every = [one for section in sections.collect(run) for one in section.findings]
+def found(made: Iterable[Section]) -> list[str]:
+    """Return the worst findings of some sections as a list, each with its code; what went well is counted."""
+    every = [one for section in made for one in section.findings]
     bad = [one for status in ORDER for one in findings.worst_first(every) if one["status"] == status]
     first = {one["code"]: one for one in reversed(bad)}  # a code that several notebooks found is said once
     said = [(one["code"], one["status"], findings.say(one)["sentence"]) for one in bad if first[one["code"]] is one]

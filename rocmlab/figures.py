@@ -146,7 +146,7 @@ def png(figure: Figure) -> bytes:
     from PIL import Image  # matplotlib writes its own PNG with it
 
     whole, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(whole, format="png", metadata={"Software": None})
+    figure.savefig(whole, format="png", metadata={"Software": None}, pil_kwargs={"compress_level": 0})
     picture = Image.open(whole).convert("RGB")
     few = picture.quantize(colors=COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     few.save(small, "PNG", optimize=True)

@@ -67,9 +67,9 @@ def _whole(ax: Axes, lanes: dict[str, Any], shown: list[str]) -> None:
     for row, lane in enumerate(reversed(shown)):
         base = np.full(parts, row + 0.12)
         for kind, share in zip(KINDS[lane], shares[lane], strict=True):
-            ax.bar(edges[:-1] / 1000, 0.76 * share, np.diff(edges) / 1000, base, align="edge", color=COLOURS[kind],
-                   linewidth=0, rasterized=True)  # fmt: skip
-            base = base + 0.76 * share
+            low, base = base, base + 0.76 * share
+            ax.fill_between(edges / 1000, np.append(low, low[-1]), np.append(base, base[-1]), step="post",
+                            color=COLOURS[kind], linewidth=0, rasterized=True)  # fmt: skip
     _axis(ax, shown, 0.0, lanes["wall_us"] / 1000, "time in the step [ms], share of each part")
 
 

@@ -23,7 +23,7 @@ def build(run: Path, lang: str = "en") -> Path:
     facts = outline.read(run)
     pictures = {n: [saved(run, n, figure) for figure in s.figures] for n, s in facts.made.items()}
     results.write_json(run / "findings.json", outline.as_data(facts))
-    bugreport.write(run)
+    bugreport.write(run, facts.made.values())
     pages.build(facts, lang)
     for language in LANGUAGES:
         summary = redaction.escaped(results.redact(front_page.summary(facts, language)))

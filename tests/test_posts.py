@@ -50,7 +50,7 @@ def _block(lines):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     run = page_case.built(tmp_path_factory.mktemp("posts 帖子"))
-    bugreport.write(run)
+    bugreport.write(run, sections.collect(run))
     return run
 
 
@@ -117,7 +117,7 @@ def written(tmp_path, **changes) -> str:
         "snapshot": snapshot(**changes),
     }
     results.write_json(run / "run.json", birth)
-    path = bugreport.write(run)
+    path = bugreport.write(run, sections.collect(run))
     assert path.name == "bug-report.md" and faults(path) == []
     return path.read_text(encoding="utf-8")
 
@@ -166,14 +166,14 @@ def test_a_run_without_anything_still_gives_a_report(tmp_path):
     shutil.copytree(Path(__file__).parent / "data" / "run", run)
     (run / "run.json").write_text(json.dumps({"schema": "rocmlab-birth-1"}), encoding="utf-8")
     (run / "records" / "snapshot.jsonl").unlink()
-    assert "### Versions" in bugreport.markdown(run)
+    assert "### Versions" in bugreport.markdown(run, sections.collect(run))
 
 
 def test_what_was_seen_stands_before_what_could_not_be_told(tmp_path, monkeypatch):
     every = [findings.finding("UNKNOWN_CONTENT", file="x", kinds="y"), findings.finding("RECORDS_ODD"),
              findings.finding("DAMAGED_LINES", numbers={"records": 3, "damaged_lines": 1})]  # fmt: skip
     monkeypatch.setattr(sections, "collect", lambda run: [sections.Section("03", "?", findings=every)])
-    ranks = [bugreport.ORDER.index(re.search(r"\((\w+)\): ", line)[1]) for line in bugreport.found(tmp_path)]
+    ranks = [bugreport.ORDER.index(re.search(r"\((\w+)\): ", line)[1]) for line in bugreport.found(sections.collect(tmp_path))]
     assert len(ranks) == 3 and ranks == sorted(ranks) and len(set(ranks)) > 1
 
 

@@ -39,9 +39,19 @@ DIFFERENT: dict[str, Any] = {
 }  # fmt: skip
 # Their samples are views into larger memory, which a copy to another device loses.
 VIEWS = ("as_strided.partial_views",)
+# Where to cut must be known to the host: these take their integer tensors from the CPU only.
+CUTS = ("tensor_split",)
+# Their samples ask for a device themselves, so where the result lies says nothing.
+MOVES = ("to",)
+# What they keep for the backward pass is each device's own business: only the result is compared.
+RESULT_ONLY = ("native_batch_norm", "_native_batch_norm_legit")
 
 
 def begin(device: str) -> dict[str, Any]:
+    """Wake torch and the device, and let float32 be float32: cuDNN would use TF32 for convolutions."""
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = False
     return {**operator_trial.begin(device), "entries": len(database())}
 
 
@@ -115,8 +125,9 @@ def _samples(info: Any, name: str, kind: Any, device: str, row: dict[str, Any]) 
         if time.perf_counter() - began > SAMPLES_S:
             break
     row["inputs"] = [{"inputs": "samples", **total}]
+    alone = row.pop("alone", None)
     if not total["elements"]:
-        row["no_reference"] = "no sample gives an element that can be compared"
+        row["no_reference"] = alone or "no sample gives an element that can be compared"
     if name.startswith(UNWRITTEN):
         row["no_reference"] = "unwritten memory: any value is right"
 
@@ -145,9 +156,13 @@ def _one(info: Any, sample: Any, kind: Any, device: str, row: dict[str, Any]) ->
     made = _results(_run(info, sample, device, None, kind))
     timing.synchronise(device)
     placed = [one.device for one in made if hasattr(one, "device")]
-    if placed and row.get("device") is None:
+    if placed and row.get("device") is None and info.name not in MOVES:
         row["device"] = str(placed[0])
-    wanted = _results(_run(info, sample, "cpu", 64, kind))
+    try:
+        wanted = _results(_run(info, sample, "cpu", 64, kind))
+    except Exception as error:  # some exist on GPUs only; that is no fault of the GPU
+        row["alone"] = f"the CPU cannot compute it ({type(error).__name__}: {error}"[:150].splitlines()[0] + ")"
+        return None
     return _compared(made, wanted, sample, kind)
 
 
@@ -247,22 +262,24 @@ def _run(info: Any, sample: Any, device: str, bits: int | None, kind: Any, nudge
     """Call the operator with inputs moved to a device, in float64 when `bits` is 64, and nudged by one rounding."""
     import torch
 
-    change = functools.partial(_moved, device=device, bits=bits, kind=kind, nudge=nudge)
+    change = functools.partial(_moved, device=device, bits=bits, kind=kind, nudge=nudge, cuts=info.name in CUTS)
     given = torch.utils._pytree.tree_map(change, (sample.input, tuple(sample.args), dict(sample.kwargs)))
     first, args, kwargs = given
     if "device" in kwargs or info.is_factory_function:
         kwargs["device"] = device
-    return info.op(first, *args, **kwargs)
+    made = info.op(first, *args, **kwargs)
+    return made[0] if info.name in RESULT_ONLY else made
 
 
-def _moved(value: Any, *, device: str, bits: int | None, kind: Any, nudge: bool) -> Any:
+def _moved(value: Any, *, device: str, bits: int | None, kind: Any, nudge: bool, cuts: bool = False) -> Any:
     import torch
 
     if isinstance(value, torch.dtype) and bits == 64:
         return {kind: torch.float64}.get(value, value)
     if not isinstance(value, torch.Tensor):
         return value
-    value = value.detach().to(device, copy=True)
+    whole = not (value.is_floating_point() or value.is_complex())
+    value = value.detach().to("cpu" if cuts and whole else device, copy=True)
     if bits == 64 and value.dtype in (torch.float16, torch.bfloat16, torch.float32):
         value = value.double()
     elif bits == 64 and value.is_complex():

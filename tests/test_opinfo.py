@@ -1,5 +1,9 @@
 """PyTorch's own database of operators: entries that are right, random, unwritten, unsupported, and one that lies."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from rocmlab import evidence, operator_study, opinfo, opinfo_trial, results
@@ -133,6 +137,72 @@ def test_an_exception_is_a_row(entries, monkeypatch):
     monkeypatch.setitem(entries, "tanh", Lying(entries["tanh"], fail))
     row = look("tanh")
     assert evidence.verdict(row) == "ERROR" and "miopenStatusInternalError" in row["error"]
+
+
+class Exact:
+    """An entry that cannot be computed in float64: on a GPU those that exist there only have no reference."""
+
+    def __init__(self, info):
+        self.info = info
+
+    def __getattr__(self, name):
+        return getattr(self.info, name)
+
+    def op(self, *args, **kwargs):
+        import torch
+
+        if args[0].dtype == torch.float64:
+            raise RuntimeError("CUDAGuardImpl initialized with non-CUDA DeviceType: cpu")
+        return self.info.op(*args, **kwargs)
+
+
+def test_what_the_cpu_cannot_compute_has_no_reference_and_is_no_error(entries, monkeypatch):
+    monkeypatch.setitem(entries, "tanh", Exact(entries["tanh"]))
+    row = look("tanh")
+    assert evidence.verdict(row) == "NO_REFERENCE" and row["error"] is None
+    assert row["no_reference"].startswith("the CPU cannot compute it (RuntimeError: CUDAGuardImpl")
+    assert evidence.levels(row)["ran"] == "yes" and evidence.levels(row)["matches_cpu"] == "unknown"
+
+
+def test_where_to_cut_stays_on_the_host_and_values_do_not(entries):
+    import torch
+
+    move = {"device": "meta", "bits": None, "kind": torch.float32, "nudge": False}
+    assert opinfo_trial._moved(torch.tensor([1, 2]), **move, cuts=True).device.type == "cpu"
+    assert opinfo_trial._moved(torch.tensor([1.0]), **move, cuts=True).device.type == "meta"
+    assert opinfo_trial._moved(torch.tensor([1, 2]), **move).device.type == "meta"
+    assert evidence.verdict(look("tensor_split")) == "PASS"
+
+
+def test_an_entry_that_is_asked_for_a_device_tells_nothing_of_where_results_lie(entries):
+    row = look("to")
+    assert row.get("device") is None and evidence.verdict(row) == "PASS"
+    assert evidence.verdict({**row, "device_asked": "cuda:0"}) == "PASS"
+    assert evidence.levels({**row, "device_asked": "cuda:0"})["on_device"] == "na"
+    assert evidence.verdict({**look("tanh"), "device_asked": "cuda:0"}) == "CPU_RESULT"
+
+
+@pytest.mark.parametrize(("place", "code"), [(1, "PASS"), (0, "WRONG_VALUE")])
+def test_of_a_batch_norm_the_result_is_compared_and_not_what_it_keeps(entries, monkeypatch, place, code):
+    def change(made):
+        return tuple(one + 1 if at == place else one for at, one in enumerate(made))
+
+    class Keeps(Lying):
+        def op(self, *args, **kwargs):
+            made = self.info.op(*args, **kwargs)
+            return made if made[0].dtype.itemsize == 8 else self.change(made)
+
+    monkeypatch.setitem(entries, "native_batch_norm", Keeps(entries["native_batch_norm"], change))
+    assert evidence.verdict(look("native_batch_norm")) == code
+
+
+def test_a_worker_of_the_database_computes_float32_in_float32():
+    code = (
+        "import torch; from rocmlab import opinfo_trial; torch.backends.cudnn.allow_tf32 = True; "
+        "assert opinfo_trial.begin('cpu')['entries'] > 400; print(torch.backends.cudnn.allow_tf32)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    assert done.stdout.strip() == "False", done.stderr[-500:]
 
 
 def test_a_difference_that_rounding_the_inputs_explains_is_no_fault(entries, monkeypatch):

@@ -173,7 +173,10 @@ def test_what_was_seen_stands_before_what_could_not_be_told(tmp_path, monkeypatc
     every = [findings.finding("UNKNOWN_CONTENT", file="x", kinds="y"), findings.finding("RECORDS_ODD"),
              findings.finding("DAMAGED_LINES", numbers={"records": 3, "damaged_lines": 1})]  # fmt: skip
     monkeypatch.setattr(sections, "collect", lambda run: [sections.Section("03", "?", findings=every)])
-    ranks = [bugreport.ORDER.index(re.search(r"\((\w+)\): ", line)[1]) for line in bugreport.found(sections.collect(tmp_path))]
+    ranks = [
+        bugreport.ORDER.index(re.search(r"\((\w+)\): ", line)[1])
+        for line in bugreport.found(sections.collect(tmp_path))
+    ]
     assert len(ranks) == 3 and ranks == sorted(ranks) and len(set(ranks)) > 1
 
 

@@ -1,7 +1,7 @@
 """A text to paste where ROCm's maintainers ask for one: the versions they want first, then what was found. Pure.
 
-`markdown(run, made)` needs a run folder and its sections and gives GitHub's Markdown; no name of a person or a machine is in it. Always in
-English, because that is where it goes.
+`markdown(run, made)` needs a run folder and its sections and gives GitHub's Markdown; no name of a person or a machine
+is in it. Always in English, because that is where it goes.
 """
 
 from __future__ import annotations

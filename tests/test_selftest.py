@@ -201,6 +201,10 @@ def test_a_host_delay_must_move_host_and_step_where_the_host_binds():
     assert row("host_delay", 3.0, {"host": 3.0})["right"] is False
     assert row("host_delay", 3.0, {"T": 3.0})["right"] is False
     assert row("host_delay", 3.0, {"host": 3.0, "T": 3.0, "device": 3.0})["right"] is False  # the other lane
+    # As seen on a card, 29.3 ms for 23.2; twice the dose, or half of it, is another fault.
+    assert row("host_delay", 3.0, {"host": 3.0 * 29.25 / 23.18, "T": 3.0 * 28.92 / 23.18})["right"]
+    for wrong in (2.0, 0.5):
+        assert row("host_delay", 3.0, {"host": 3.0 * wrong, "T": 3.0 * wrong})["right"] is False
 
 
 def test_a_host_delay_behind_the_device_is_hidden():

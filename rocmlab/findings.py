@@ -22,7 +22,8 @@ Finding = dict[str, Any]
 
 
 class _Nullable(string.Formatter):
-    """Format what is no number, where one belongs, as the word "unknown", whatever its format specification says."""
+    """Format what is no number, where one belongs, as the word "unknown", whatever its format specification says, and
+    thousands as people write them: 1,460 and not 1.46e+03."""
 
     def __init__(self, lang: str) -> None:
         self.lang = lang
@@ -31,7 +32,8 @@ class _Nullable(string.Formatter):
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return UNKNOWN[self.lang]
         try:
-            return format(value, format_spec)
+            said = format(value, format_spec)
+            return f"{float(said):,.0f}" if "e+0" in said and format_spec.endswith("g") else said
         except (TypeError, ValueError, OverflowError):  # a list, a word or 10**400 from somebody's file
             return UNKNOWN[self.lang]
 

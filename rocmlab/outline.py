@@ -172,7 +172,9 @@ def provenance(facts: Facts, lang: str) -> list[str]:
         *(part for section in facts.made.values() for part in section.provenance),
         str(facts.birth.get("started") or "")[:10],
     ]
-    return list(dict.fromkeys(str(part) for part in parts if part))
+    every = list(dict.fromkeys(str(part) for part in parts if part))
+    # "float16" says nothing more beside "CPU float32 / GPU float16".
+    return [one for one in every if not any(one in other.split() for other in every if other != one)]
 
 
 def system(platform: Any) -> str:

@@ -86,3 +86,20 @@ def test_no_infinity_in_the_numbers_of_a_finding():
     assert (found["a"], found["b"], found["c"], found["d"], found["e"]) == (None, None, 1.5, None, True)
     assert found["a_reason"] and found["b_reason"] and "d_reason" not in found
     assert numbers["a"] == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "said"),
+    [
+        (1460.2, ".3g", "1,460"),
+        (-123456.0, ".2g", "-120,000"),
+        (999.6, ".3g", "1,000"),
+        (12.34, ".3g", "12.3"),
+        (1.5e-7, ".3g", "1.5e-07"),
+        (2.5e12, ".3g", "2.5e+12"),
+        (None, ".3g", "unknown"),
+        ("1.0e+03", "", "1.0e+03"),
+    ],
+)
+def test_thousands_are_written_as_people_write_them(value, spec, said):
+    assert findings._Nullable("en").format_field(value, spec) == said

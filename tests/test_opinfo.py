@@ -201,7 +201,7 @@ def test_a_worker_of_the_database_computes_float32_in_float32():
         "import torch; from rocmlab import opinfo_trial; torch.backends.cudnn.allow_tf32 = True; "
         "assert opinfo_trial.begin('cpu')['entries'] > 400; print(torch.backends.cudnn.allow_tf32)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", env=dict(os.environ))
     assert done.stdout.strip() == "False", done.stderr[-500:]
 
 

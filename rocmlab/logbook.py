@@ -24,6 +24,7 @@ from rocmlab.results import Run
 from rocmlab.workload import FULL_EXIT, LIMIT_BYTES
 
 CLEAN = "clean"
+MOST_KNOWN = 100_000  # lines of a log that are remembered, so that memory stays small whatever it holds
 
 # What each log needs to be set, by back end of torch. All write to stdout or stderr, where the marks of the work are.
 KINDS: dict[str, dict[str, dict[str, str]]] = {
@@ -95,12 +96,20 @@ def listen(run: Run, kind: str, variables: dict[str, str], work: dict[str, Any],
 
 
 def keep(streams: Path, target: Path) -> None:
-    """Write both streams of a child into one log, stdout first, without names of people and machines."""
+    """Write both streams of a child into one log, stdout first, without names of people and machines.
+
+    A library says the same thousands of times, so each line is looked through once.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
+    known: dict[str, str] = {}
     with target.open("w", encoding="utf-8", newline="\n") as file:
         for name in ("stdout", "stderr"):
             for block in _blocks(logs.lines(streams / name)):
-                file.write("\n".join(results.redact(block)) + "\n")
+                new = [line for line in dict.fromkeys(block) if line not in known]
+                known.update(zip(new, results.redact(new), strict=True))
+                file.write("\n".join(known[line] for line in block) + "\n")
+                if len(known) > MOST_KNOWN:
+                    known.clear()
             file.write(f"{logs.MARK}end of {name}\n")
 
 

@@ -181,7 +181,7 @@ def whole_text(subject: Subject, guess: int = 0) -> Arm:
     def run(count: int) -> float:
         timing.synchronise(subject.device)
         began = time.perf_counter()
-        config = generate._greedy(count)
+        config = generate.greedy(count)
         config.prompt_lookup_num_tokens = guess or None
         subject.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
         timing.synchronise(subject.device)

@@ -161,7 +161,7 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
         loaded.model.generate(
             tokens,
             attention_mask=torch.ones_like(tokens),
-            generation_config=_greedy(new_tokens),
+            generation_config=greedy(new_tokens),
             stopping_criteria=[stamps],
         )
         returned = time.perf_counter()
@@ -195,7 +195,7 @@ def generation(loaded: models.Loaded, device: str, ids: list[int], new_tokens: i
     }
 
 
-def _greedy(new_tokens: int) -> Any:
+def greedy(new_tokens: int) -> Any:
     """Return a configuration of our own: a model's may bring sampling and an end token, and both change the length.
 
     -1 is no token, so nothing ends the text; None would be filled in again from the model's own configuration.

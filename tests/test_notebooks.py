@@ -390,6 +390,28 @@ def test_a_run_folder_says_what_its_page_found(tmp_path):
     assert readers.answer(run)["verdict"] == "RUN_DAMAGED"
 
 
+def test_of_a_run_the_answers_are_said_first_and_the_rest_is_counted(tmp_path):
+    def one(code, text):
+        said = {"sentence": text, "advice": ""}
+        return {"code": code, "status": "warn", "numbers": {}, "en": said, "zh": said}
+
+    stored = {
+        "answers": {"slow": one("VERDICT_HOST_BOUND", "The host is slow."), "faster": {"code": None, "en": {}}},
+        "sections": {
+            "12": [one("VERDICT_HOST_BOUND", "The host is slow."), *(one("NOISY", f"N{i}.") for i in range(11))]
+        },
+    }
+    (tmp_path / "run.json").write_text(
+        json.dumps({"schema": "rocmlab-birth-1", "subject": {"name": "X"}}), encoding="utf-8"
+    )
+    (tmp_path / "findings.json").write_text(json.dumps(stored), encoding="utf-8")
+    found = readers.answer(tmp_path)
+    assert found["sentence"].index("The host is slow.") < found["sentence"].index("N0.")
+    assert found["sentence"].count("The host is slow.") == 1
+    assert "N7." in found["sentence"] and "N8." not in found["sentence"] and "3 further findings" in found["sentence"]
+    assert len(found["findings"]) == 12
+
+
 @pytest.mark.parametrize("odd", [{"notebooks": [1]}, {"notebooks": {"03": 1}}, {"findings": 1, "subject": "x"}, {}])
 def test_odd_certificates_do_not_raise(odd, tmp_path):
     rows = {"notebooks": {"01": {"status": "failed", "seconds": "long"}}}

@@ -40,6 +40,7 @@ MODULES = (
 )
 
 HEAD_BYTES = 1 << 16
+MOST_SAID = 8  # findings in words; a whole run has dozens, and all of them are in the JSON
 
 
 class WindowError(ValueError):
@@ -48,7 +49,8 @@ class WindowError(ValueError):
 
 @dataclass
 class Reading:
-    """What a reader found: a kind, flat numbers with the unit in the key, findings, and a headline only said."""
+    """What a reader found: a kind, flat numbers with the unit in the key, findings, and a headline only said. What a
+    run answers to the three questions (`answers`) is said before its findings."""
 
     kind: str
     schema: str | None = None
@@ -56,6 +58,7 @@ class Reading:
     findings: list[Finding] = field(default_factory=list)
     headline: Finding | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    answers: list[Finding] = field(default_factory=list)
 
 
 class Evidence:
@@ -161,9 +164,13 @@ def answer(path: Path, lang: str = "en", window: str = "auto") -> dict[str, Any]
 def _said(path: Path, reading: Reading, lang: str) -> dict[str, Any]:
     ordered = findings.worst_first(reading.findings)
     code, status = findings.verdict(ordered)
-    spoken = ([reading.headline] if reading.headline else []) + ordered
+    answered = {one["code"] for one in reading.answers}
+    others = [one for one in ordered if one["code"] not in answered] if reading.answers else ordered
+    spoken = ([reading.headline] if reading.headline else []) + reading.answers + others[:MOST_SAID]
+    if others[MOST_SAID:]:
+        spoken.append(finding("MORE_FINDINGS", numbers={"more": len(others) - MOST_SAID}))
     sentence, advice = findings.paragraph(spoken, lang)
-    answered = {
+    told = {
         "file": path.name,
         "schema": reading.schema,
         "kind": reading.kind,
@@ -175,7 +182,7 @@ def _said(path: Path, reading: Reading, lang: str) -> dict[str, Any]:
         "findings": [findings.say(one, lang) for one in ordered],
         **reading.extra,
     }
-    return _finite(answered)
+    return _finite(told)
 
 
 def _finite(value: Any) -> Any:

@@ -113,12 +113,14 @@ def _birth(birth: dict[str, Any], folder: Path, name: str) -> Reading:
     if damaged:
         found.append(finding("DAMAGED_LINES", numbers={"records": numbers["records"], "damaged_lines": damaged}))
     found += [one for one in _list(birth.get("findings")) if _known(one)]
-    found += _said_before(results.read_json(folder / "findings.json"))
+    stored = _dict(results.read_json(folder / "findings.json"))
+    found += _said_before(stored)
     subject = _dict(birth.get("subject"))
     headline = finding(
         "RUN_READ", file=name, device=subject.get("name"), arch=subject.get("arch"), started=birth.get("started")
     )
-    return Reading("run", results.BIRTH_SCHEMA, numbers, found, headline)
+    given = [one for one in _dict(stored.get("answers")).values() if str(_dict(one).get("code")) in findings.messages()]
+    return Reading("run", results.BIRTH_SCHEMA, numbers, found, headline, answers=[_read_back(one) for one in given])
 
 
 def _ended_badly(number: str, row: dict[str, Any]) -> Finding:
@@ -135,9 +137,9 @@ def _known(found: Any) -> bool:
         return False
 
 
-def _said_before(stored: Any) -> list[Finding]:
+def _said_before(stored: dict[str, Any]) -> list[Finding]:
     """Return the findings of findings.json, where they are stored said: their code, with the sentence as it stands."""
-    every = [one for section in _dict(_dict(stored).get("sections")).values() for one in _list(section)]
+    every = [one for section in _dict(stored.get("sections")).values() for one in _list(section)]
     return [_read_back(one) for one in every if str(_dict(one).get("code")) in findings.messages()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -51,7 +52,8 @@ def begin(device: str) -> dict[str, Any]:
     """Wake torch and the device, and let float32 be float32: cuDNN would use TF32 for convolutions."""
     import torch
 
-    torch.backends.cudnn.allow_tf32 = False
+    with contextlib.suppress(RuntimeError):  # once the database is imported, its module lets nobody change the switch
+        torch.backends.cudnn.allow_tf32 = False
     return {**operator_trial.begin(device), "entries": len(database())}
 
 

@@ -56,7 +56,7 @@ def test_weights_and_inputs_are_the_same_every_time():
 
 def test_float32_is_kept_free_of_tf32(monkeypatch):
     # PyTorch's own test code, which other tests here import, freezes these switches for the rest of the process.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    monkeypatch.setitem(torch.backends.ContextProp.__set__.__globals__, "flags_frozen", lambda: False)
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     try:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True

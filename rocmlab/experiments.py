@@ -34,6 +34,7 @@ TABLE, PREDICTIONS, FACTS = "experiments", "predictions", "experiment_facts"
 FACTS_LIMIT_S = 120.0
 HIT_SHARE, HIT_SPREADS = 0.15, 3.0  # of the observed change, and of its spread: methods section 5
 PATIENCE = 2  # workers that may fail to start before the rest is given up
+TIMED_APART = ("shapes", "attention", "gemm_rate", "one_row", "one_row_layer")  # tables of 06 and 09
 HEAD = ("device", "dtype", "model", "model_spec", "model_hash", "context", "threads")
 SAMPLES = ("baseline_samples_ms", "changed_samples_ms")
 
@@ -130,7 +131,7 @@ def _status(outcome: Outcome) -> str:
 def gather(run: Run) -> dict[str, Any]:
     """Return what predictions may use from earlier measurements: the ledger, and the records of 04, 06 and 09."""
     path = run.path
-    found = {table: results.rows(path, table) for table in ("shapes", "attention", "gemm_rate", "one_row")}
+    found = {table: results.rows(path, table) for table in TIMED_APART}
     best = ceiling.bandwidth(results.rows(path, "ceiling"))
     account = ledger.of_run(path)
     texts = (account["subject"].get("batch") or 1) if account else 1  # the experiments change a step of one text
@@ -173,7 +174,7 @@ def evidence_of(facts: dict[str, Any], evidence: dict[str, Any]) -> step_costs.K
     if found is None or "error" in facts:
         return None
     mine = {}
-    for table in ("shapes", "attention", "gemm_rate", "one_row"):
+    for table in TIMED_APART:
         rows = [row for row in evidence.get(table) or [] if row.get("device") in (None, facts["device"])]
         mine[table] = [row for row in rows if row.get("dtype") in (None, facts["dtype"])]
     return step_costs.Known(

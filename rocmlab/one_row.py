@@ -22,10 +22,26 @@ OTHER_WAYS = ("two_rows", "bfloat16", "float16", "transposed", "onednn")
 
 
 def measure(run: Run, head: dict[str, Any], model: Any, room: int) -> None:
-    """Append one row a way and number of threads, all arms taking turns; a way that fails has its reason."""
+    """Append one row a way and number of threads, all arms taking turns; a way that fails has its reason.
+
+    A layer's largest product goes to a table of its own, "one_row_layer": another shape gains another share by a way.
+    """
     import torch
 
-    name, module = chosen(model)
+    threads = torch.get_num_threads()
+    both = [(way, count) for way in (AS_IT_IS, CONTROL) for count in (1, threads)]
+    largest, layers = chosen(model), chosen(model, head=False)
+    _product(run, "one_row", head, *largest, room, both)
+    if layers[0] != largest[0]:
+        _product(run, "one_row_layer", head, *layers, room, [(AS_IT_IS, threads)])
+
+
+def _product(
+    run: Run, table: str, head: dict[str, Any], name: str, module: Any, room: int, arms: list[tuple[str, int]]
+) -> None:
+    """Time these arms and every other way of one product; append the rows."""
+    import torch
+
     weight = module.weight.detach()
     size = weight.numel() * weight.element_size()
     copies = [weight] + [weight.clone() for _ in range(max(1, -(-room // size)) - 1)]
@@ -34,23 +50,23 @@ def measure(run: Run, head: dict[str, Any], model: Any, room: int) -> None:
     row |= {"clock": "perf_counter", "evidence_grade": "D"}
     threads = torch.get_num_threads()
     calls, failed = _ways(copies)
-    arms = [(way, count) for way in (AS_IT_IS, CONTROL) for count in (1, threads)]
-    arms += [(way, threads) for way in calls if way not in (AS_IT_IS, CONTROL)]
+    arms = arms + [(way, threads) for way in calls if way not in (AS_IT_IS, CONTROL)]
     samples = _in_turns(calls, list(dict.fromkeys(arms)))
     torch.set_num_threads(threads)
     for (way, count), each in samples.items():
         moved = None if way == CONTROL else size // 2 if way in HALVED else size
         marks = {"way": way, "threads": count, "all_threads": threads, "bytes": moved, "samples_ms": each}
-        run.append("one_row", head | row | marks)
+        run.append(table, head | row | marks)
     for way, reason in failed.items():
-        run.append("one_row", head | row | {"way": way, "samples_ms": [], "reason": reason})
+        run.append(table, head | row | {"way": way, "samples_ms": [], "reason": reason})
 
 
-def chosen(model: Any) -> tuple[str, Any]:
-    """Return (name, module) of the product with the largest weight that leaves room for copies."""
+def chosen(model: Any, head: bool = True) -> tuple[str, Any]:
+    """Return (name, module) of the product with the largest weight that leaves room for copies; without the `head`,
+    of a layer's."""
     import torch
 
-    named = {"lm_head": model.get_output_embeddings()}
+    named = {"lm_head": model.get_output_embeddings()} if head else {}
     named |= {path.rsplit(".")[-1]: one for path, one in model.model.layers[0].named_modules()
               if isinstance(one, torch.nn.Linear)}  # fmt: skip
     sizes = {name: one.weight.numel() * one.weight.element_size() for name, one in named.items()}

@@ -107,7 +107,7 @@ def _width(change: Change, given: dict[str, Any], known: Known) -> Made:
 
 
 def _one_row(known: Known, way: str, threads: int | None = None) -> Made:
-    """Products of one row done another way, as notebook 06 timed the largest of them; None where it did not."""
+    """Products of one row done another way, as notebook 06 timed two of them; None where it did not."""
     now, products, times = known.lanes, linear_ms(known), one_row_times(known, way, threads)
     if products is None or times is None:
         return None

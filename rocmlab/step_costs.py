@@ -23,6 +23,7 @@ class Known:
     attention: list[dict[str, Any]] = field(default_factory=list)
     gemm_rate: list[dict[str, Any]] = field(default_factory=list)
     one_row: list[dict[str, Any]] = field(default_factory=list)
+    one_row_layer: list[dict[str, Any]] = field(default_factory=list)
     first_visit: tuple[float, float] | None = None
     visit_charge_ms: float | None = None
     ceiling_gb_s: float | None = None
@@ -46,13 +47,28 @@ def linear_ms(known: Known) -> float | None:
 
 
 def one_row_times(known: Known, way: str, threads: int | None = None) -> float | None:
-    """Return how many times as long a product of one row takes another way (or with so many threads) as it does as it
-    is, where notebook 06 timed both; the CPU only."""
-    rows = [one for one in known.one_row if one.get("samples_ms")]
+    """Return how many times as long the products of one row take another way (or with so many threads) as they do as
+    they are, where notebook 06 timed both; the CPU only.
+
+    06 times the largest product and the largest of a layer; each speaks for its part of the products' time.
+    """
+    largest, layers = (_times(rows, way, threads) for rows in (known.one_row, known.one_row_layer))
+    if largest is None or layers is None or not known.lanes.serial:
+        return largest if known.lanes.serial else None
+    names = {one.get("name") for one in known.one_row}
+    parts = {True: 0.0, False: 0.0}
+    for one in linears(known):
+        parts[one.get("name") in names] += (one.get("count") or 1) * statistics.median(one["samples_ms"])
+    whole = sum(parts.values())
+    return (parts[True] * largest + parts[False] * layers) / whole if whole else largest
+
+
+def _times(rows: list[dict[str, Any]], way: str, threads: int | None) -> float | None:
+    rows = [one for one in rows if one.get("samples_ms")]
     every = max((one.get("all_threads") or one.get("threads") or 1 for one in rows), default=1)
     timed = {(one["way"], one.get("threads")): statistics.median(one["samples_ms"]) for one in rows}
     usual, other = timed.get(("as_it_is", every)), timed.get((way, threads or every))
-    return other / usual if usual and other and known.lanes.serial else None
+    return other / usual if usual and other else None
 
 
 def ms_a_byte(known: Known, cache: bool = False) -> float:

@@ -519,6 +519,25 @@ def test_what_06_timed_another_way_predicts_it_better_than_the_bytes_do():
     assert ratio("float32", replace(h200(), one_row=timed)) == ratio("float32", h200())  # a GPU has no such rows
 
 
+def test_the_head_and_a_layer_each_speak_for_their_part_of_the_products():
+    def timed(name, other_ms):
+        mark = {"name": name, "threads": 2, "all_threads": 2}
+        return [
+            mark | {"way": "as_it_is", "samples_ms": [10.0]},
+            mark | {"way": "transposed", "samples_ms": [other_ms]},
+        ]
+
+    def linear(name, count, ms):
+        return {"operator": "linear", "phase": "decode", "name": name, "count": count, "samples_ms": [ms]}
+
+    shapes = [linear("lm_head", 1, 10.0), linear("down_proj", 20, 1.0), linear("q_proj", 20, 0.5)]
+    known = replace(processor(), shapes=shapes, one_row=timed("lm_head", 5.0), one_row_layer=timed("down_proj", 8.0))
+    assert step_costs.one_row_times(known, "transposed") == pytest.approx((10 * 0.5 + 30 * 0.8) / 40)
+    assert step_costs.one_row_times(replace(known, one_row_layer=[]), "transposed") == pytest.approx(0.5)
+    assert step_costs.one_row_times(known, "bfloat16") is None
+    assert step_costs.one_row_times(replace(known, lanes=h200().lanes), "transposed") is None
+
+
 def test_a_delay_on_the_host_is_seen_whole_on_a_cpu(begun):
     found = experiment_trial.trial("host_delay", {"dose": 20.0}, remedy=False)  # twenty times the step
     assert len(found["baseline_samples_ms"]) == len(found["changed_samples_ms"]) == experiment_trial.BLOCKS

@@ -345,6 +345,10 @@ def test_a_whole_measurement_leaves_no_hole(measured):
     head = [one for one in operators if one["name"] == "lm_head"]
     assert [one["measured_in"] for one in head] == [DECODE, DECODE]  # one shape is measured once
     assert {one["way"] for one in results.rows(measured, "one_row")} >= {"as_it_is", "many_rows", "two_rows"}
+    layer = [one for one in results.rows(measured, "one_row_layer") if one["samples_ms"]]
+    ways = {one["way"] for one in layer}
+    assert ways >= {"as_it_is", "two_rows", "transposed"} and "many_rows" not in ways
+    assert {one["name"] for one in layer}.isdisjoint({one["name"] for one in results.rows(measured, "one_row")})
 
 
 def test_the_section_shows_every_table_and_figure(measured):

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from rocmlab import operator_trial, timing, tolerance
+from rocmlab import operator_trial, opinfo_calls, timing, tolerance
 
 SAMPLES_S = 0.25  # seconds of samples for one operator and dtype; at least one sample is tried
 MOST_SAMPLES, MOST_EMPTY = 40, 4  # of one operator; some entries begin with hundreds of inputs without an element
@@ -40,12 +40,8 @@ DIFFERENT: dict[str, Any] = {
 }  # fmt: skip
 # Their samples are views into larger memory, which a copy to another device loses.
 VIEWS = ("as_strided.partial_views",)
-# Where to cut must be known to the host: these take their integer tensors from the CPU only.
-CUTS = ("tensor_split",)
 # Their samples ask for a device themselves, so where the result lies says nothing.
 MOVES = ("to",)
-# What they keep for the backward pass is each device's own business: only the result is compared.
-RESULT_ONLY = ("native_batch_norm", "_native_batch_norm_legit")
 
 
 def begin(device: str) -> dict[str, Any]:
@@ -138,7 +134,7 @@ def _few_empty(samples: Iterator[Any]) -> Iterator[Any]:
     """Leave out samples with an empty tensor after the first few: they show that nothing crashes, and no value."""
     empty = 0
     for sample in samples:
-        empty += (hollow := any(one.numel() == 0 for one in _tensors(sample)))
+        empty += (hollow := any(one.numel() == 0 for one in opinfo_calls.tensors(sample)))
         if not hollow or empty <= MOST_EMPTY:
             yield sample
 
@@ -155,13 +151,13 @@ def described(sample: Any) -> str:
 
 def _one(info: Any, sample: Any, kind: Any, device: str, row: dict[str, Any]) -> dict[str, Any] | None:
     """Run one sample on the device and in float64 on the CPU; None where nothing can be compared."""
-    made = _results(_run(info, sample, device, None, kind))
+    made = opinfo_calls.results(opinfo_calls.run(info, sample, device, None, kind))
     timing.synchronise(device)
     placed = [one.device for one in made if hasattr(one, "device")]
     if placed and row.get("device") is None and info.name not in MOVES:
         row["device"] = str(placed[0])
     try:
-        wanted = _results(_run(info, sample, "cpu", 64, kind))
+        wanted = opinfo_calls.results(opinfo_calls.run(info, sample, "cpu", 64, kind))
     except Exception as error:  # some exist on GPUs only; that is no fault of the GPU
         row["alone"] = f"the CPU cannot compute it ({type(error).__name__}: {error}"[:150].splitlines()[0] + ")"
         return None
@@ -171,7 +167,7 @@ def _one(info: Any, sample: Any, kind: Any, device: str, row: dict[str, Any]) ->
 def _compared(made: list[Any], wanted: list[Any], sample: Any, kind: Any) -> dict[str, Any] | None:
     if len(made) != len(wanted):
         return DIFFERENT
-    sizes = [x.numel() for x in _tensors(sample)]
+    sizes = [x.numel() for x in opinfo_calls.tensors(sample)]
     parts = [_pair(got, want, max(sizes, default=0), kind) for got, want in zip(made, wanted, strict=True)]
     known = [part for part in parts if part]
     if not known:
@@ -219,18 +215,18 @@ def _excuse(info: Any, name: str, sample: Any, kind: Any, device: str, found: di
         return "unwritten memory: any value is right"
     if name in NOT_UNIQUE:
         return NOT_UNIQUE[name]
-    wanted = _results(_run(info, sample, "cpu", 64, kind))
+    wanted = opinfo_calls.results(opinfo_calls.run(info, sample, "cpu", 64, kind))
     if any(_differs(info, sample, kind, wanted, seed) for seed in range(1, 1 + SEEDS)):
         return "random numbers: two runs on the CPU differ as well"
-    nudged = (_results(_run(info, sample, "cpu", 64, kind, nudge=True)) for _ in range(3))
+    nudged = (opinfo_calls.results(opinfo_calls.run(info, sample, "cpu", 64, kind, nudge=True)) for _ in range(3))
     moved = [_compared(one, wanted, sample, kind) for one in nudged]
     change = max((one["max_abs_err"] for one in moved if one), default=0.0)
     if not found["not_finite"] and found["max_abs_err"] <= PERTURBED[_name(kind)] * change:
         return "badly conditioned: rounding its inputs alone changes the result as much"
-    if _cancels(_results(_run(info, sample, device, None, kind)), wanted, sample, kind):
+    if _cancels(opinfo_calls.results(opinfo_calls.run(info, sample, device, None, kind)), wanted, sample, kind):
         return "its exact result is zero: what is left of rounding has nothing to be compared with"
     if device != "cpu":
-        same = _compared(_results(_run(info, sample, "cpu", None, kind)), wanted, sample, kind)
+        same = _compared(opinfo_calls.results(opinfo_calls.run(info, sample, "cpu", None, kind)), wanted, sample, kind)
         if same and (same["not_finite"] or same["outside"]):
             return "the CPU in this dtype differs from float64 as well"
     return None
@@ -241,7 +237,7 @@ def _differs(info: Any, sample: Any, kind: Any, wanted: list[Any], seed: int) ->
     import torch
 
     torch.manual_seed(seed)
-    again = _compared(_results(_run(info, sample, "cpu", 64, kind)), wanted, sample, kind)
+    again = _compared(opinfo_calls.results(opinfo_calls.run(info, sample, "cpu", 64, kind)), wanted, sample, kind)
     return again is None or bool(again["outside"] or again["not_finite"])
 
 
@@ -249,7 +245,9 @@ def _cancels(made: list[Any], wanted: list[Any], sample: Any, kind: Any) -> bool
     """Tell whether all that is outside has a reference of zeros and is less than one rounding of the largest input."""
     if len(made) != len(wanted):
         return False
-    largest = max((float(x.abs().max()) for x in _tensors(sample) if x.is_floating_point() and x.numel()), default=0.0)
+    largest = max(
+        (float(x.abs().max()) for x in opinfo_calls.tensors(sample) if x.is_floating_point() and x.numel()), default=0.0
+    )
     pairs = [(_pair(got, want, 1, kind), want) for got, want in zip(made, wanted, strict=True)]
     wrong = [(one, want) for one, want in pairs if one and (one["outside"] or one["not_finite"])]
     least = tolerance.EPSILON[_name(kind)] * largest
@@ -258,48 +256,3 @@ def _cancels(made: list[Any], wanted: list[Any], sample: Any, kind: Any) -> bool
 
 def _name(kind: Any) -> str:
     return str(kind).removeprefix("torch.")
-
-
-def _run(info: Any, sample: Any, device: str, bits: int | None, kind: Any, nudge: bool = False) -> Any:
-    """Call the operator with inputs moved to a device, in float64 when `bits` is 64, and nudged by one rounding."""
-    import torch
-
-    change = functools.partial(_moved, device=device, bits=bits, kind=kind, nudge=nudge, cuts=info.name in CUTS)
-    given = torch.utils._pytree.tree_map(change, (sample.input, tuple(sample.args), dict(sample.kwargs)))
-    first, args, kwargs = given
-    if "device" in kwargs or info.is_factory_function:
-        kwargs["device"] = device
-    made = info.op(first, *args, **kwargs)
-    return made[0] if info.name in RESULT_ONLY else made
-
-
-def _moved(value: Any, *, device: str, bits: int | None, kind: Any, nudge: bool, cuts: bool = False) -> Any:
-    import torch
-
-    if isinstance(value, torch.dtype) and bits == 64:
-        return {kind: torch.float64}.get(value, value)
-    if not isinstance(value, torch.Tensor):
-        return value
-    whole = not (value.is_floating_point() or value.is_complex())
-    value = value.detach().to("cpu" if cuts and whole else device, copy=True)
-    if bits == 64 and value.dtype in (torch.float16, torch.bfloat16, torch.float32):
-        value = value.double()
-    elif bits == 64 and value.is_complex():
-        value = value.to(torch.complex128)
-    if nudge and value.dtype == torch.float64:
-        value = value * (1 + torch.finfo(kind).eps * (2 * torch.rand_like(value) - 1))
-    return value
-
-
-def _tensors(sample: Any) -> Iterator[Any]:
-    import torch
-
-    for leaf in torch.utils._pytree.tree_leaves((sample.input, sample.args, sample.kwargs)):
-        if isinstance(leaf, torch.Tensor):
-            yield leaf
-
-
-def _results(made: Any) -> list[Any]:
-    import torch
-
-    return list(torch.utils._pytree.tree_leaves(made))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rocmlab import evidence, operator_study, opinfo, opinfo_trial, results
+from rocmlab import evidence, operator_study, opinfo, opinfo_calls, opinfo_trial, results
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +168,9 @@ def test_where_to_cut_stays_on_the_host_and_values_do_not(entries):
     import torch
 
     move = {"device": "meta", "bits": None, "kind": torch.float32, "nudge": False}
-    assert opinfo_trial._moved(torch.tensor([1, 2]), **move, cuts=True).device.type == "cpu"
-    assert opinfo_trial._moved(torch.tensor([1.0]), **move, cuts=True).device.type == "meta"
-    assert opinfo_trial._moved(torch.tensor([1, 2]), **move).device.type == "meta"
+    assert opinfo_calls.moved(torch.tensor([1, 2]), **move, cuts=True).device.type == "cpu"
+    assert opinfo_calls.moved(torch.tensor([1.0]), **move, cuts=True).device.type == "meta"
+    assert opinfo_calls.moved(torch.tensor([1, 2]), **move).device.type == "meta"
     assert evidence.verdict(look("tensor_split")) == "PASS"
 
 

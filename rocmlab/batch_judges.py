@@ -118,7 +118,8 @@ def _verdict(record: dict[str, Any], numbers: dict[str, Any]) -> Finding:
     steps, _ = measured(record)
     keys = ("decode_tok_s", "gb_s", "roof_pct", "roof_tok_s", "step_growth", "largest_batch")
     to = flat_to(steps, FLAT) if 1 in steps else 1
-    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, flat_to=to, **_roof(record))
+    said = {"flat_to": to, "grows": both("batch_grows_at_once" if to == 1 else "batch_grows_later", flat_to=to)}
+    return finding(code, numbers={key: numbers[key] for key in keys}, variant=variant, **said, **_roof(record))
 
 
 def _share_at(record: dict[str, Any], share: float | None, end: str) -> float | None:

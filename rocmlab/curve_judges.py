@@ -106,7 +106,7 @@ def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
     reach = float(frame["context"].max() - frame["context"].min())
     given: dict[str, Any] = {"tpot_at_0_ms": fit.a_ms, "us_a_position": fit.b_us, "us_a_position_low": fit.b_low_us}
     given |= {"us_a_position_high": fit.b_high_us, "fit_residual_pct": fit.residual_pct}
-    words: dict[str, Any] = {"reach": reach, "longest": float(frame["context"].max())}
+    words: dict[str, Any] = {"limit": NO_EFFECT_PCT, "reach": reach, "longest": float(frame["context"].max())}
     rise_pct, most_pct = (
         100 * slope * reach / 1000 / fit.a_ms if fit.a_ms > 0 else float("inf") for slope in (fit.b_us, fit.b_high_us)
     )

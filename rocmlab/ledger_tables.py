@@ -67,7 +67,8 @@ def lane(account: dict[str, Any], side: str) -> pd.DataFrame:
         name = ON_CPU.get(one["name"], one["name"]) if account["subject"]["device"] == "cpu" else one["name"]
         line = {"row": words.both(f"ledger_row_{name}"), "time_ms": one["ms"], "time_ms_low": one["low"]}
         line |= {"time_ms_high": one["high"], "time_ms_reason": one["how"], "share_pct": share}
-        lines.append(line | {"share_pct_reason": one["how"], "grade": one["grade"], "how": one["how"]})
+        line |= {"share_pct_reason": one["how"], "grade": one["grade"], "grade_reason": one["how"]}
+        lines.append(line | {"how": one["how"]})
     return pd.DataFrame(lines)
 
 

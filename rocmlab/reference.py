@@ -76,7 +76,7 @@ def _row(side: Side, metric: str, label: str, shape: str | None) -> dict[str, An
         main = [one for one in mine if alike.differing(one, mine[0])[0] in ([], ["prompt_tokens"])]
         if main:
             dtypes[arm] = main[0].settings.get("dtype")
-        line |= {arm: None, f"{arm}_reason": words.both("compare_nothing")}
+        line |= {arm: None, f"{arm}_reason": words.both("reference_no_side")}
         samples = [sample for one in main for sample in one.samples]
         if samples:
             line[arm] = timing.median_interval(samples)

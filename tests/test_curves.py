@@ -394,6 +394,17 @@ def test_neither_is_undecided_and_says_why(steps, roof_gb_s, variant):
 
 
 @pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ({1: 20.0, 2: 39.0, 4: 80.0}, "grows by half or more from the next batch on"),
+        ({1: 20.0, 2: 29.0, 4: 80.0}, "grows by less than half up to batch 2"),
+    ],
+)
+def test_where_a_step_begins_to_grow_is_said_in_words(steps, said):
+    assert f"a step, which {said}, takes" in findings.say(judged(steps, 500.0)[1][0])["sentence"]
+
+
+@pytest.mark.parametrize(
     ("steps", "to"), [({1: 20, 2: 29, 4: 80}, 2), ({1: 20, 2: 21, 4: 29, 8: 40}, 4), ({1: 20, 2: 39, 4: 21, 8: 80}, 1)]
 )
 def test_up_to_a_batch_means_all_batches_below_it_too(steps, to):

@@ -384,6 +384,9 @@ def test_queued_steps_give_the_rate_and_single_ones_the_step():
     (said,) = vision_judges.judge_roofs(rows, {"float32": 32e12}, 2000.0)
     assert said["numbers"]["resnet50_arithmetic_pct"] == pytest.approx(50, rel=0.01) and said_codes([said])
     assert vision_judges.judge_roofs(rows, {}, None) == []
+    for tflops, variant in ((15.5, None), (15.0, "over")):  # the rate is 16: up to 5% over a ceiling is scatter
+        (said,) = vision_judges.judge_roofs(rows, {"float32": tflops * 1e12}, 2000.0)
+        assert said["variant"] == variant and ("Winograd" in findings.say(said)["sentence"]) == (variant == "over")
 
 
 def test_roofs_that_were_not_measured_are_null_with_a_reason():

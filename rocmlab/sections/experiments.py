@@ -152,6 +152,8 @@ def ranking(ranked: list[dict[str, Any]]) -> pd.DataFrame:
         line = {"remedy": experiment_judges.label(one["name"]), "status": status, "gain_ratio": gain}
         line |= {"gain_ratio_reason": why, "decode_tok_s": one["decode_tok_s"], "compile_s": one["compile_s"]}
         line |= {"memory_gib": one["memory_gib"], "logits_error": one["logits_error"]}
+        line |= {"memory_gib_reason": words.both("experiments_no_memory")}
+        line |= {"compile_s_reason": words.both("experiments_no_compile")}
         line |= {"own_error": one["logits_error_baseline"]}
         line |= {f"{name}_reason": _short(one["logits_reason"]) for name in ("logits_error", "own_error")}
         lines.append(line | {"how": _how(one), "how_reason": words.both("experiments_no_how")})

@@ -54,7 +54,10 @@ def _add_speed(made: Section, frame: pd.DataFrame, rows: list[dict[str, Any]], r
 def measure_table(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the measures with their names written out, each with its unit."""
     table = speed.measures(frame, rows)
-    return table.assign(measure=table["measure"].map(lambda name: words.both(f"measure_{name}")))
+    named = table.assign(measure=table["measure"].map(lambda name: words.both(f"measure_{name}")))
+    if "gpu" in speed.main_arms(frame):
+        return named
+    return named.assign(gpu_reason=named["measure"].map(lambda _: words.both("generation_no_gpu")))
 
 
 def beside(table: pd.DataFrame, frame: pd.DataFrame, run: Path) -> pd.DataFrame:

@@ -29,13 +29,15 @@ class Subject:
 @dataclass
 class Arm:
     """One way to take steps. `run` may return its own ms a step; `force(tokens)` returns logits (n, vocabulary) of a
-    text it is made to follow; `tokens` a step and sequence may be more than one."""
+    text it is made to follow; `tokens` a step and sequence may be more than one. `dose(step_ms)` is told before each
+    block what the usual step takes now, and returns the ms a step that are injected from here on."""
 
     run: Callable[[int], float | None]
     rewind: Callable[[int], None] = lambda count: None
     around: Callable[[], Any] = contextlib.nullcontext
     force: Callable[[list[int]], Any] | None = None
     tokens: float = 1.0
+    dose: Callable[[float], float] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
 

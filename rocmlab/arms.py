@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +16,6 @@ from rocmlab import decode, fixed_arms, generate, models, patches, timing, twin
 from rocmlab.arm import Arm, Subject, prompts
 from rocmlab.prompts import PROMPTS, prompt_ids
 
-DOSE_STEPS, DOSE_BLOCKS = 3, 5  # of the usual step, to know what a share of it is
 MOST_DELAY_MS = 300.0  # of all layers together: Windows resets a driver that is silent for two seconds
 
 
@@ -98,45 +96,43 @@ def patched(subject: Subject, **what: bool) -> Arm:
 
 def host_delay(subject: Subject, dose: float) -> Arm:
     """Let the host spin after each layer, `dose` of the usual step in all."""
-    each_us = _each_us(subject, dose)
+    now, told = _share(subject, dose)
 
     def spin(*_: Any) -> None:
-        end = time.perf_counter() + each_us / 1e6
+        end = time.perf_counter() + now["us"] / 1e6
         while time.perf_counter() < end:
             pass
 
     arm = eager(subject, around=functools.partial(patches.hooked, subject.model, spin))
-    arm.facts["each_us"] = each_us
+    arm.dose = told
     return arm
 
 
-def _each_us(subject: Subject, dose: float) -> float:
-    """Return the delay a layer in us that makes `dose` of the usual step, which is timed here: steps drift between
-    processes, and a delay of fixed length would be another share of each."""
-    usual = eager(subject)
-    usual.run(DOSE_STEPS)
-    usual.rewind(DOSE_STEPS)
-    times = []
-    for _ in range(DOSE_BLOCKS):
-        timing.synchronise(subject.device)
-        began = time.perf_counter()
-        usual.run(DOSE_STEPS)
-        timing.synchronise(subject.device)
-        times.append((time.perf_counter() - began) / DOSE_STEPS)
-        usual.rewind(DOSE_STEPS)
-    step_us = 1e6 * statistics.median(times)
-    return min(dose * step_us, 1000 * MOST_DELAY_MS) / subject.model.config.num_hidden_layers
+def _share(subject: Subject, dose: float) -> tuple[dict[str, float], Callable[[float], float]]:
+    """Return a place that holds the delay a layer in us, and what keeps it `dose` of the usual step: that step drifts
+    within seconds on some machines, and a delay of fixed length would be another share of each block."""
+    layers, now = subject.model.config.num_hidden_layers, {"us": 0.0}
+
+    def told(step_ms: float) -> float:
+        injected_ms = min(dose * step_ms, MOST_DELAY_MS)
+        now["us"] = 1000 * injected_ms / layers
+        return injected_ms
+
+    return now, told
 
 
 def device_delay(subject: Subject, dose: float) -> Arm:
     """Let the device spin after each layer, `dose` of the usual step in all."""
     import torch
 
-    each_us = _each_us(subject, dose)
-    cycles = max(1, round(each_us * patches.cycles_a_us(subject.device)))
-    spin = functools.partial(torch.cuda._sleep, cycles)
-    arm = eager(subject, around=functools.partial(patches.hooked, subject.model, lambda *_: spin()))
-    arm.facts |= {"cycles": cycles, "each_us": each_us}
+    now, told = _share(subject, dose)
+    rate = patches.cycles_a_us(subject.device)
+
+    def spin(*_: Any) -> None:
+        torch.cuda._sleep(max(1, round(now["us"] * rate)))
+
+    arm = eager(subject, around=functools.partial(patches.hooked, subject.model, spin))
+    arm.dose = told
     return arm
 
 

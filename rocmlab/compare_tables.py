@@ -192,8 +192,9 @@ def bars(every: list[Side], question: str) -> pd.DataFrame:
                 groups.append(item)
             span = median_interval(item.samples)
             ends = (span.low, span.high) if isinstance(span, Interval) else (item.low, item.high)
+            dtype = item.settings.get("dtype", "")  # a bandwidth has none, an article may not state it
             rows.append({"group": place, "setting": heading(groups[place]),
-                         "dtype": item.settings.get("dtype") or "dtype ?",
+                         "dtype": "dtype ?" if dtype is None else dtype,
                          "device": party.name, "arm": party.arm.upper(), "reported": party.side.reported,
                          "metric": item.metric, "value": item.value, "low": ends[0], "high": ends[1],
                          "roof_pct": item.roof_pct})  # fmt: skip

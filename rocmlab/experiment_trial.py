@@ -186,24 +186,34 @@ def _more_gib(device: str, held: int | None) -> float | None:
 
 
 def _in_turns(subject: Subject, usual: Arm, changed: Arm, steps: int | None) -> dict[str, Any]:
-    """Warm both arms, then take blocks in turns, the order turned round at each; a block is as long as it needs."""
+    """Warm both arms, then take blocks in turns, the order turned round at each; a block is as long as it needs.
+
+    An arm that injects a share of the usual step is told that step before each of its blocks.
+    """
     both = {"baseline": usual, "changed": changed}
-    counts = {}
+    counts, dose = {}, changed.dose
+    warm: dict[str, float] = {}
     for name, one in both.items():
+        if dose and name == "changed":
+            dose(warm["baseline"])
         _block(subject, one, steps or LEAST)
         once = _block(subject, one, steps or LEAST)
         counts[name] = steps or max(LEAST, min(MOST, round(BLOCK_MS / max(once, 0.01))))
-        _block(subject, one, counts[name])  # every context of a block has been visited from here on
+        warm[name] = _block(subject, one, counts[name])  # every context of a block has been visited from here on
     samples: dict[str, list[float]] = {name: [] for name in both}
+    injected = []
     with timing.OtherWork() as others:
         for number in range(BLOCKS):
             for name in list(both) if number % 2 == 0 else list(both)[::-1]:
+                if dose and name == "changed":
+                    injected.append(dose(samples["baseline"][-1]))
                 samples[name].append(_block(subject, both[name], counts[name]))
-    return {
+    found = {
         **{f"{name}_samples_ms": values for name, values in samples.items()},
         "steps": counts,
         "others_cpu_pct": others.pct,
     }
+    return found | ({"injected_ms": injected} if injected else {})
 
 
 def _block(subject: Subject, arm: Arm, count: int) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import ledger_lanes, ledger_quantities, timing, words
+from rocmlab import launch_cost, ledger_lanes, ledger_quantities, words
 from rocmlab.ledger_lanes import Quantity, known
 from rocmlab.words import number
 
@@ -235,7 +235,8 @@ def below_torch(account: dict[str, Any], facts: dict[str, Any]) -> Check:
     """The launch part cannot be less than its launches cost below torch, in the driver."""
     part = next((row["ms"] for row in account["host_lane"] if row["name"] == "launch"), None)
     count = (facts["launches"] or {}).get("count")
-    empty = cost_us(facts["launch_cost"], "driver")
+    below = launch_cost.cost(facts["launch_cost"])["driver_launch_us"]
+    empty = below.median if below else None
     if part is None or not count or empty is None:
         return check("launch_cost", None, {"launch_ms": part, "empty_kernel_us": empty})
     driver = count * empty / 1000
@@ -243,9 +244,3 @@ def below_torch(account: dict[str, Any], facts: dict[str, Any]) -> Check:
     numbers["us_a_launch"] = 1000 * part / count
     said = {"part": number(part, "ms"), "driver": number(driver, "ms"), "us": number(numbers["us_a_launch"], "us")}
     return check("launch_cost", driver <= 1.1 * part, numbers, **said, empty=number(empty, "us"))
-
-
-def cost_us(rows: list[dict[str, Any]], layer: str) -> float | None:
-    """Return the median cost of one launch in a layer (driver or torch), None where it was not measured."""
-    samples = [one for row in rows if row.get("layer") == layer for one in row.get("samples_us") or []]
-    return timing.median_interval(samples).median if samples else None  # type: ignore[union-attr]

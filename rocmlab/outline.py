@@ -145,7 +145,10 @@ def why_not(facts: Facts, notebook: str, lang: str, short: bool = False) -> str:
 def reason(facts: Facts, question: str, lang: str) -> str:
     """Return why one of the three questions has no answer."""
     notebook = ANSWERED_BY[question]
-    return why_not(facts, notebook, lang) or word("reason_no_answer", lang, notebook=notebook)
+    ran = facts.status(notebook).get("status") or notebook in facts.notebooks
+    return why_not(facts, notebook, lang) or word(
+        "reason_no_answer" if ran else "reason_not_run", lang, notebook=notebook
+    )
 
 
 def missing(facts: Facts, lang: str) -> dict[str, list[str]]:

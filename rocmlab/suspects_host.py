@@ -8,8 +8,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import attention_tables, curves, evidence, sweep, words
-from rocmlab.clues import Clues, Row, Span, median
+from rocmlab import attention_tables, curves, evidence, launch_cost, sweep, words
+from rocmlab.clues import Clues, Row, Span
 from rocmlab.rates import is_number
 from rocmlab.steadiness import FIRST_VISIT_TIMES
 from rocmlab.suspects import (
@@ -70,8 +70,8 @@ def launches(clues: Clues) -> Verdict:
 
 def driver_us(clues: Clues) -> float | None:
     """Return what launching an empty kernel through the driver costs in us, below torch."""
-    rows = [row for row in clues.table("launch_cost") if row.get("layer") == "driver"]
-    return median([one for row in rows for one in row.get("samples_us") or []])
+    found = launch_cost.cost(clues.table("launch_cost"))["driver_launch_us"]
+    return found.median if found else None
 
 
 def submission(clues: Clues) -> Verdict:

@@ -25,6 +25,7 @@ GIB, MIB, KIB = 2**30, 2**20, 2**10
 UNITS = {
     "tok_per_s": "tok/s",
     "tok_s": "tok/s",
+    "images_s": "images/s",
     "tflop_s": "TFLOP/s",
     "tflops": "TFLOP/s",
     "gb_s": "GB/s",

@@ -2,8 +2,10 @@
 
 import contextlib
 import gc
+import itertools
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import steprows
@@ -25,6 +27,7 @@ from rocmlab import (
     words,
     worker,
 )
+from rocmlab.arm import Arm
 from rocmlab.isolate import Outcome
 from rocmlab.sections import experiments as page
 
@@ -541,7 +544,8 @@ def test_the_head_and_a_layer_each_speak_for_their_part_of_the_products():
 def test_a_delay_on_the_host_is_seen_whole_on_a_cpu(begun):
     found = experiment_trial.trial("host_delay", {"dose": 20.0}, remedy=False)  # twenty times the step
     assert len(found["baseline_samples_ms"]) == len(found["changed_samples_ms"]) == experiment_trial.BLOCKS
-    assert min(found["changed_samples_ms"]) >= 2 * found["facts"]["each_us"] / 1000  # a busy-wait never ends early
+    pairs = list(zip(found["injected_ms"], found["changed_samples_ms"], strict=True))
+    assert len(pairs) == experiment_trial.BLOCKS and all(seen >= given for given, seen in pairs)  # never ends early
     assert experiments.observed(found | {"status": "OK"}).median > 2  # 21 on a machine at rest
 
 
@@ -674,10 +678,25 @@ def test_without_time_every_experiment_is_a_row_that_says_so(tmp_path, monkeypat
 def test_the_order_of_the_arms_turns_round_at_every_block(monkeypatch):
     seen = []
     monkeypatch.setattr(experiment_trial, "_block", lambda subject, arm, count: seen.append(arm) or 10.0)
-    found = experiment_trial._in_turns(None, "as it is", "changed", None)
-    there = ["as it is", "changed", "changed", "as it is"]
+    usual, changed = Arm(lambda count: None), Arm(lambda count: None)
+    found = experiment_trial._in_turns(None, usual, changed, None)
+    there = [usual, changed, changed, usual]
     assert seen[-2 * experiment_trial.BLOCKS :] == (there * experiment_trial.BLOCKS)[: 2 * experiment_trial.BLOCKS]
     assert found["steps"] == {"baseline": 10, "changed": 10}  # 100 ms a block
+    assert "injected_ms" not in found
+
+
+def test_a_dose_follows_the_usual_step_of_a_machine_that_changes_its_pace(monkeypatch):
+    """A host that changes between 20 and 40 ms a step: a dose fixed beforehand would be 1.8 or 3.6 steps, by luck."""
+    pace, given = itertools.cycle([20.0, 20.0, 20.0, 40.0, 40.0]), []
+    usual = Arm(lambda count: next(pace))
+    changed = Arm(lambda count: 1.0 + given[-1], dose=lambda step_ms: given.append(0.5 * step_ms) or given[-1])
+    monkeypatch.setattr(experiment_trial.timing, "synchronise", lambda device: None)
+    found = experiment_trial._in_turns(SimpleNamespace(device="cpu"), usual, changed, None)
+    assert set(found["baseline_samples_ms"]) == {20.0, 40.0} and len(found["injected_ms"]) == experiment_trial.BLOCKS
+    assert found["changed_samples_ms"] == [1.0 + one for one in found["injected_ms"]]
+    before = [found["baseline_samples_ms"][n - n % 2] for n in range(experiment_trial.BLOCKS)]  # the order turns round
+    assert found["injected_ms"] == [0.5 * one for one in before]
 
 
 def test_an_error_that_stays_in_the_driver_ends_the_worker(tmp_path):

@@ -211,6 +211,8 @@ def test_launching_is_checked_against_its_cost_below_torch():
     assert good["passed"] and good["numbers"]["us_a_launch"] == pytest.approx(7.16, abs=0.05)
     dear = build(steprows.h200(), launch_cost=[{"layer": "driver", "samples_us": [9.0]}])
     assert check(dear, "launch_cost")["passed"] is False and "LAUNCH_COST_DISAGREES" in codes(dear)
+    called = [{"layer": "driver", "samples_us": [9.0], "call_us": 3.0}]  # ctypes takes a third of it
+    assert check(build(steprows.h200(), launch_cost=called), "launch_cost")["passed"]
     torch_only = [{"what": "torch_smallest", "layer": "torch", "samples_us": [6.5]}]
     assert check(build(steprows.h200(), launch_cost=torch_only), "launch_cost")["passed"] is None
 

@@ -84,6 +84,12 @@ def test_the_driver_s_part_of_launching_is_never_more_than_launching():
     assert "empty kernel" in judged(m.h200(), "launches").evidence["en"]
 
 
+def test_what_calling_from_python_costs_is_not_the_driver_s():
+    called = [{"what": "empty_kernel", "layer": "driver", "samples_us": [4.9] * 6, "call_us": 2.2}]
+    said = judged(changed(m.h200(), launch_cost=called), "launches").evidence["en"]
+    assert "takes 2.70 us" in said and "4.37 ms a token" in said  # 1,620 x 2.7 us
+
+
 @pytest.mark.parametrize(
     ("platform", "more", "wanted"),
     [

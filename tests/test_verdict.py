@@ -1,6 +1,7 @@
 """Section 12 from whole run folders: answers, main figure, tables, and what happens where half of it is missing."""
 
 import dataclasses
+import json
 import re
 
 import machines as m
@@ -91,6 +92,22 @@ def test_a_page_without_a_ledger_has_no_main_figure_and_says_why(tmp_path):
     assert "slow" not in part.answers and part.findings[0]["code"] == "VERDICT_OPEN"
     assert outline.answers(facts)["slow"]["code"] == "FIXED_COST_PER_STEP"  # what 05 can say stays
     assert "notebook 11 did not run" in part.absent["waterfall"]["en"]
+
+
+def test_a_notebook_that_was_left_out_did_not_run_in_vain(tmp_path):
+    """12 has something to say of whatever records there are, without having run."""
+    run = folder(tmp_path, "h200")
+    for record in (run / "records").iterdir():
+        if record.stem not in ("operators", "snapshot"):
+            record.unlink()
+    for one in (run / "notebooks").glob("1*.ipynb"):
+        one.unlink()
+    birth = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    for number in ("11", "12"):
+        birth["notebooks"].pop(number, None)
+    (run / "run.json").write_text(json.dumps(birth), encoding="utf-8")
+    facts = outline.read(run)
+    assert outline.reason(facts, "slow", "en") == words.word("reason_not_run", "en", notebook="12")
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -46,6 +46,7 @@ def test_numbers(value, unit, text):
         ("gb_s", "", "GB/s"),
         ("mbu_pct", "MBU", "%"),
         ("wall_s", "wall", "s"),
+        ("train_images_s", "train", "images/s"),
         ("prompt", "prompt", ""),
         ("repeats", "repeats", ""),
     ],

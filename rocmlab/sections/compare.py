@@ -82,7 +82,8 @@ def _add(made: Section, every: list[Side], references: set[str], date: str) -> N
 def alt(bars: pd.DataFrame, said: Text) -> Text:
     """Say the bars in words."""
     told = [
-        f"{row['device']}, {row['setting']}, {row['dtype']}: {words.number(float(row['value']))} {unit(row['metric'])}"
+        f"{', '.join(filter(None, (row['device'], row['setting'], row['dtype'])))}: "
+        f"{words.number(float(row['value']))} {unit(row['metric'])}"
         for row in records(bars)
     ]
     values = "; ".join(told)
@@ -131,8 +132,8 @@ def draw_bars(bars: pd.DataFrame, foot: str) -> Any:
 def name(row: dict[str, Any]) -> str:
     """Return a bar's name: device and dtype, on a phone in short lines."""
     if not figures.is_narrow():
-        return f"{row['device']}, {row['dtype']}"
-    return "\n".join([*textwrap.wrap(row["device"], 16), row["dtype"]])
+        return ", ".join(filter(None, (row["device"], row["dtype"])))
+    return "\n".join(filter(None, (*textwrap.wrap(row["device"], 16), row["dtype"])))
 
 
 def _bar(ax: Any, row: dict[str, Any], y: float, top: float) -> None:

@@ -5,13 +5,9 @@ Every row has its source and date; a card that is not in archs.yaml gets no clai
 
 from __future__ import annotations
 
-import functools
-from importlib import resources
 from typing import Any
 
-import yaml
-
-from rocmlab import archs
+from rocmlab import archs, packaged
 from rocmlab.findings import LANGUAGES, UNKNOWN
 from rocmlab.gpus import cards, main_card, system
 
@@ -21,10 +17,9 @@ PARTS = ("needs", "known")
 NONE = {"en": "none", "zh": "无"}
 
 
-@functools.cache
 def texts() -> dict[str, Any]:
     """Return advice.yaml."""
-    return yaml.safe_load(resources.files("rocmlab").joinpath("advice.yaml").read_text(encoding="utf-8"))
+    return packaged.read("advice.yaml")
 
 
 def target_of(probe: dict[str, Any]) -> str | None:

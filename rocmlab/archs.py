@@ -6,13 +6,11 @@ an override makes it report, `product(arch, name)` gives its peaks, `install(arc
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
-import yaml
+from rocmlab import packaged
 
 # Forms of a name as LLVM and the tools write it: gfx1032, gfx90a:xnack-, gfx11-generic, amdgcn-amd-amdhsa--gfx1032.
 NAME = re.compile(r"(?:amdgcn-amd-amdhsa--)?(gfx(?:\d{1,2}(?:-\d)?-generic|[0-9a-f]{3,4}))((?::[a-z]+[+-])*)")
@@ -41,10 +39,9 @@ class Name:
     family: str | None = None
 
 
-@functools.cache
 def facts() -> dict[str, Any]:
     """Return the whole of archs.yaml: indexes, lists, sources, bases, targets."""
-    return yaml.safe_load(resources.files("rocmlab").joinpath("archs.yaml").read_text(encoding="utf-8"))
+    return packaged.read("archs.yaml")
 
 
 def target(arch: str | None) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -145,9 +146,14 @@ def png(figure: Figure) -> bytes:
     """Return a figure as PNG of few colours: a third of the bytes, since charts have few, and a page holds dozens."""
     from PIL import Image  # matplotlib writes its own PNG with it
 
-    whole, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(whole, format="png", metadata={"Software": None}, pil_kwargs={"compress_level": 0})
-    picture = Image.open(whole).convert("RGB")
+    own, small = figure.get_dpi(), io.BytesIO()
+    figure.set_dpi(matplotlib.rcParams["savefig.dpi"])  # what savefig does, but drawn once instead of twice
+    try:
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    finally:
+        figure.set_dpi(own)
     few = picture.quantize(colors=COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     few.save(small, "PNG", optimize=True)
     return small.getvalue()

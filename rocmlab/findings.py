@@ -6,13 +6,11 @@ The codes, their status, their sort and all wording live in `messages.yaml`, now
 
 from __future__ import annotations
 
-import functools
 import math
 import string
-from importlib import resources
 from typing import Any
 
-import yaml
+from rocmlab import packaged
 
 LANGUAGES = ("en", "zh")
 ORDER = ("broken", "unknown", "warn", "ok")  # worst first
@@ -38,11 +36,9 @@ class _Nullable(string.Formatter):
             return UNKNOWN[self.lang]
 
 
-@functools.cache
 def messages() -> dict[str, dict[str, Any]]:
     """Return the table of codes: `{code: {status, sort, en: {sentence, advice}, zh: {...}, variants?}}`."""
-    text = resources.files("rocmlab").joinpath("messages.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
+    return packaged.read("messages.yaml")
 
 
 def finding(code: str, *, numbers: dict[str, Any] | None = None, variant: str | None = None, **words: Any) -> Finding:

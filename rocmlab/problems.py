@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from importlib import resources
 from typing import Any
 
-import yaml
+from rocmlab import packaged
 
 
-@functools.cache
 def table() -> dict[str, dict[str, Any]]:
     """Return `{name: {signature, operators?, hip?, seen, issue, evidence, en, zh}}`."""
-    return yaml.safe_load(resources.files("rocmlab").joinpath("problems.yaml").read_text(encoding="utf-8"))
+    return packaged.read("problems.yaml")
 
 
 def match(op: str, texts: list[str], *, hip: bool) -> str | None:

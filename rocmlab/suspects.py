@@ -6,14 +6,10 @@ suspects_card, suspects_clock and suspects_baseline judge them, and `hypotheses`
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
-import yaml
-
-from rocmlab import words
+from rocmlab import packaged, words
 from rocmlab.clues import Clues, Span
 from rocmlab.words import LANGUAGES
 
@@ -61,10 +57,9 @@ class Verdict:
         return bool(table()["suspects"][self.suspect].get("limit"))
 
 
-@functools.cache
 def table() -> dict[str, Any]:
     """Return suspects.yaml: `suspects` by name, and `general` wordings."""
-    return yaml.safe_load(resources.files("rocmlab").joinpath("suspects.yaml").read_text(encoding="utf-8"))
+    return packaged.read("suspects.yaml")
 
 
 def order() -> list[str]:

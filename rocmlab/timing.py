@@ -6,6 +6,7 @@ while a clock ran, because steadiness alone proves nothing.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
@@ -103,9 +104,15 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval |
 
     Blocks are drawn, not single samples, so that a drift which both arms share does not widen the ratio.
     """
-    blocks = list(zip(above, below, strict=True))
+    return _ratio_interval(tuple(zip(above, below, strict=True)))
+
+
+@functools.lru_cache(512)
+def _ratio_interval(blocks: tuple[tuple[float, float], ...]) -> Interval | None:
+    """Do so once: tables, figures and findings ask about the same samples."""
     if not blocks:
         return None
+    above, below = zip(*blocks, strict=True)
     whole = statistics.median(above) / statistics.median(below)
     if len(blocks) < MIN_REPEATS:
         each = [a / b for a, b in blocks]

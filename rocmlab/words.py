@@ -6,14 +6,11 @@ What was *found* is said by `findings.py`; here are only the words around it.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
-from importlib import resources
 from typing import Any
 
-import yaml
-
+from rocmlab import packaged
 from rocmlab.findings import LANGUAGES
 
 __all__ = ["LANGUAGES", "both", "caption", "number", "pick", "seconds", "unit_of", "word"]
@@ -50,11 +47,9 @@ UNITS = {
 CLOSE = {"%", "×"}  # units that stand without a space
 
 
-@functools.cache
 def table() -> dict[str, dict[str, str]]:
     """Return `{key: {"en": ..., "zh": ...}}`."""
-    text = resources.files("rocmlab").joinpath("words.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
+    return packaged.read("words.yaml")
 
 
 def word(key: str, lang: str, **values: Any) -> str:

@@ -18,7 +18,7 @@ import yaml
 from conftest import NO_CASES
 from packaging.requirements import Requirement
 
-from rocmlab import cli
+from rocmlab import cli, packaged
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "rocmlab"
@@ -120,6 +120,7 @@ def placeholders(value: object) -> object:
 @pytest.mark.parametrize("name", sorted(one.name for one in PACKAGE.glob("*.yaml")))
 def test_both_languages_say_the_same(name):
     content = yaml.safe_load((PACKAGE / name).read_text(encoding="utf-8"))
+    assert packaged.read(name) == content  # whichever of the two loaders reads it
     for path, words in pairs(content):
         assert set(words) >= {"en", "zh"}, f"{name}{path}: one language is missing"
         assert placeholders(words["en"]) == placeholders(words["zh"]), f"{name}{path}"

@@ -99,10 +99,11 @@ def _ways(copies: list[Any]) -> tuple[dict[str, Callable[[], Any]], dict[str, st
     }
     calls: dict[str, Callable[[], Any]] = {}
     failed: dict[str, str] = {}
+    shared = [0]  # ways over the same weights go round together: else one finds in a cache what the other has just read
     for way, make in makers.items():
         try:
             kept = [stored[way](weight) for weight in copies] if way in stored else copies
-            calls[way] = _rotating(make(), kept)
+            calls[way] = _rotating(make(), kept, [0] if way in stored else shared)
             calls[way]()
         except (RuntimeError, AttributeError) as error:
             calls.pop(way, None)
@@ -110,9 +111,7 @@ def _ways(copies: list[Any]) -> tuple[dict[str, Callable[[], Any]], dict[str, st
     return calls, failed
 
 
-def _rotating(call: Callable[[Any], Any], weights: list[Any]) -> Callable[[], Any]:
-    place = [0]
-
+def _rotating(call: Callable[[Any], Any], weights: list[Any], place: list[int]) -> Callable[[], Any]:
     def once() -> Any:
         place[0] = (place[0] + 1) % len(weights)
         return call(weights[place[0]])

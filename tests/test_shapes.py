@@ -302,6 +302,21 @@ def test_what_was_tried_is_said_fastest_first_with_its_gain():
         assert "lm_head" in said["sentence"] and "20%" in said["sentence"]
 
 
+def test_no_way_finds_in_a_cache_what_another_has_just_read(monkeypatch):
+    """Two ways over the same weights, each with a place of its own, read the same copy one after the other: then the
+    second was 4 times as fast, and a layer's product as it is came out between the two."""
+    copies, read = [torch.randn(8, 4) for _ in range(5)], []
+    real = torch.nn.functional.linear
+    monkeypatch.setattr(
+        torch.nn.functional, "linear", lambda x, weight: read.append(weight.data_ptr()) or real(x, weight)
+    )
+    calls, _ = one_row._ways(copies)
+    read.clear()
+    for way in ("as_it_is", "as_it_is", "two_rows", "two_rows", "as_it_is"):
+        calls[way]()
+    assert len(set(read)) == len(copies)
+
+
 def test_the_ways_give_the_numbers_of_the_product_itself():
     weight = torch.randn(300, 64)
     calls, failed = one_row._ways([weight])

@@ -80,22 +80,19 @@ def differing(one: Item, other: Item) -> tuple[list[str], list[str]]:
     return unlike, [k for k, (a, b) in pairs.items() if a is None and b is None and k not in unlike]
 
 
-def ratio(first: Item, second: Item) -> Interval | None:
+def ratio(first: Item, second: Item, blocks: bool = False) -> Interval | None:
     """Return how many times as fast the second is, with its interval; None where a value is not above zero.
 
-    Samples of two machines are no interleaved blocks: they are taken in order of measurement, as many as both have.
+    Samples of two machines were not taken in turns, so each side is drawn by itself; `blocks`: the i-th samples of both
+    are of the same prompt.
     """
     above, below = (second, first) if first.rises else (first, second)
     if min(above.value, below.value) <= 0:
         return None
-    n = min(len(above.samples), len(below.samples))
-    if n < 2 or min(above.samples + below.samples) <= 0:
+    if min(len(above.samples), len(below.samples)) < 2 or min(above.samples + below.samples) <= 0:
         whole = above.value / below.value
         return Interval(whole, whole, whole, 0, enough=False)
-    found = timing.ratio_interval(above.samples[:n], below.samples[:n])
-    assert found is not None
-    whole = statistics.median(above.samples) / statistics.median(below.samples)
-    return Interval(whole, min(found.low, whole), max(found.high, whole), n, found.enough)
+    return (timing.ratio_interval if blocks else timing.apart_interval)(above.samples, below.samples)
 
 
 def parties(side: Side) -> list[Party]:
@@ -155,7 +152,7 @@ def pooled(found: list[Match]) -> list[tuple[Match, Interval]]:
         both = [[sample for block in blocks for sample in block] for blocks in sides]
         items = [_together([getattr(one, end) for one in mine], all_) for end, all_ in zip(ENDS, both, strict=True)]
         match = dataclasses.replace(mine[0], first=items[0], second=items[1])
-        span = match.ratio
+        span = ratio(items[0], items[1], blocks=True)
         made += [(match, span)] if span else []
     return made
 

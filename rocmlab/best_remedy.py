@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from rocmlab import experiment_judges, remedies, words
 from rocmlab.clues import Clues
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
+
+OTHER_PACE = 1.25  # the gain over the step taken apart, over the gain in turns: beyond, both are said
+SLOWER = 2.0  # times as long as float32, as 06 says it of a CPU's 16-bit products
 
 
 def judge(clues: Clues) -> Finding | None:
@@ -22,9 +26,11 @@ def judge(clues: Clues) -> Finding | None:
     numbers = {f"remedy_{key}": best.get(key) for key in keys} | {f"remedy_{key}": one for key, one in costs.items()}
     numbers |= {f"{key}_reason": "not measured" for key, value in numbers.items() if value is None}
     said_of = {lang: _costs(costs | {"most": best.get("logits_max_abs")}, lang) for lang in words.LANGUAGES}
+    how = words.both(f"remedy_how_{best['name']}")
+    slow = _decode_only(clues, best["name"])
     return finding(
         "BEST_REMEDY", numbers=numbers, texts=_texts(clues), remedy=experiment_judges.label(best["name"]), cost=said_of,
-        how=words.both(f"remedy_how_{best['name']}"),
+        how={lang: how[lang] + slow[lang] for lang in how}, pace=_pace(clues, best),
         gain=words.number(best["gain_ratio"], "×"), before=words.number(best["usual_tok_s"], "tok/s"),
         after=words.number(best["decode_tok_s"], "tok/s"),
     )  # fmt: skip
@@ -34,6 +40,30 @@ def _texts(clues: Clues) -> dict[str, str]:
     """Return that the remedy is about one text, where the step that was taken apart has more; "" where it has one."""
     several = words.both("verdict_of_one_text", texts=f"{clues.texts:,}")
     return several if clues.texts != 1 else dict.fromkeys(words.LANGUAGES, "")
+
+
+def _pace(clues: Clues, best: dict[str, Any]) -> dict[str, str]:
+    """Return the gain against the step that was taken apart, where the loop beside it had another pace."""
+    if clues.step is None or clues.texts != 1 or not is_number(best["decode_tok_s"]) or not best["usual_tok_s"]:
+        return dict.fromkeys(words.LANGUAGES, "")
+    gain = best["decode_tok_s"] * clues.step.ms / 1000
+    if 1 / OTHER_PACE <= gain / best["gain_ratio"] <= OTHER_PACE:
+        return dict.fromkeys(words.LANGUAGES, "")
+    return words.both("remedy_pace", step=words.number(clues.step.ms, "ms"), gain=words.number(gain, "×"))
+
+
+def _decode_only(clues: Clues, dtype: str) -> dict[str, str]:
+    """Return that a dtype which makes decode faster makes long prompts slower, where 06 timed such products."""
+    rates = {}
+    for row in clues.table("gemm_rate"):
+        samples = row.get("samples_ms")
+        if samples and is_number(row.get("flops")):
+            rates[row["dtype"], row["m"]] = row["flops"] / statistics.median(samples)
+    shared = [size for kind, size in rates if kind == dtype and ("float32", size) in rates]
+    times = rates["float32", max(shared)] / rates[dtype, max(shared)] if shared else 0.0
+    if not clues.on_cpu or times < SLOWER:
+        return dict.fromkeys(words.LANGUAGES, "")
+    return words.both("remedy_decode_only", dtype=dtype, times=words.number(times))
 
 
 def _costs(costs: dict[str, Any], lang: str) -> str:

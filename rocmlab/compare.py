@@ -125,7 +125,8 @@ def below_roof(side: Side) -> list[Finding]:
 
 
 def compared(found: list[Match]) -> list[Finding]:
-    """Say the ratio of each question with like pairs: the pair with most samples speaks, the others give a range."""
+    """Say the ratio of each question with like pairs: the pair with most samples speaks, of several the middle one; the
+    others give a range."""
     said = []
     groups: dict[tuple[str, ...], list[tuple[Match, Interval]]] = {}
     for one in found:
@@ -133,7 +134,9 @@ def compared(found: list[Match]) -> list[Finding]:
             groups.setdefault((one.one.name, one.other.name, one.first.question), []).append((one, value))
     for (_, _, question), mine in groups.items():
         several = alike.pooled([one for one, _ in mine]) if question in alike.POOLED else []
-        best, span = max([*mine, *several], key=lambda pair: pair[1].n)
+        most = max(value.n for _, value in [*mine, *several])
+        ranked = sorted((pair for pair in [*mine, *several] if pair[1].n == most), key=lambda pair: pair[1].median)
+        best, span = ranked[(len(ranked) - 1) // 2]  # of equals the one in the middle, not whichever came first
         numbers: dict[str, Any] = {"ratio": span.median, "ratio_low": span.low, "ratio_high": span.high, "n": span.n}
         numbers["roof_ratio"] = best.roof_ratio
         if best.roof_ratio is None:

@@ -22,6 +22,8 @@ from rocmlab.timing import Interval, median_interval
 REFERENCE = "reference"  # css class of a grey row
 ORDER = tuple(dict.fromkeys(QUESTIONS.values()))
 
+MOST = 12  # settings of a question that are shown for one device
+
 
 def role(side: Side, first: Side, references: Container[str]) -> dict[str, str]:
     """Return what a run is here: this one, compared, reported by others, or a reference of ours."""
@@ -106,7 +108,7 @@ def question_table(every: list[Side], question: str, references: Container[str] 
     lines = []
     for party in devices(every):
         own = party.side is every[0]
-        for item in chosen(party, question, 5):
+        for item in chosen(party, question, MOST):
             line: dict[str, Any] = {"compare_device": party.name, "compare_setting": setting(item)}
             line["compare_dtype"] = item.settings.get("dtype")
             line |= {item.metric: median_interval(item.samples) or item.value}
@@ -185,7 +187,7 @@ def bars(every: list[Side], question: str) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     groups: list[Item] = []
     for party in devices(every):
-        for item in chosen(party, question, 5):
+        for item in chosen(party, question, MOST):
             like = (n for n, one in enumerate(groups) if alike.differing(one, item) == ([], []))
             place = next(like, len(groups))
             if place == len(groups):

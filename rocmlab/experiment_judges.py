@@ -97,6 +97,7 @@ def judge_predictions(rows: list[dict[str, Any]], foretold: list[dict[str, Any]]
     total = experiments.totals(lines)
     numbers = {"predictions": total["n"], "predictions_held": total["hits"]}
     numbers |= {"prediction_error": total["error"], "no_change_error": total["naive_error"]}
+    numbers |= {"predictions_telling": total["telling"], "predictions_telling_held": total["telling_hits"]}
     if total["n"] < FEWEST:
         return [finding("PREDICTIONS_TOO_FEW", numbers=numbers)]
     holds = total["hits"] >= HOLDS_SHARE * total["n"] and total["error"] < total["naive_error"]

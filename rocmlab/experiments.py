@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from rocmlab import (
+    attention_tables,
     ceiling,
     changes,
     curves,
@@ -158,8 +159,8 @@ def first_visit(rows: list[dict[str, Any]]) -> tuple[float, float] | None:
 
 def visit_charge(rows: list[dict[str, Any]]) -> float | None:
     """Return what attention by itself charges a decode step at a new length in ms, as notebook 09 saw it: first pass
-    over all layers less the second, of the path that is taken by default."""
-    mine = [row for row in rows if row.get("phase") == "decode" and row.get("backend") == "default"]
+    over all layers less the second, of the path that is taken by default, called as transformers calls it."""
+    mine = [one for one in attention_tables.usual(attention_tables.own(rows), "decode") if one["backend"] == "default"]
     charges = [
         first - second
         for row in mine
@@ -232,6 +233,9 @@ def score(rows: list[dict[str, Any]], foretold: list[dict[str, Any]]) -> list[di
 
 
 def totals(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how many predictions held, and the summed errors of ours and of "no change"."""
+    """Return how many predictions held, the summed errors of ours and of "no change", and how many were of changes so
+    large that "no change" would have missed them."""
     ours, naive = (sum(line[key] for line in lines) for key in ("error", "naive_error"))
-    return {"n": len(lines), "hits": sum(line["hit"] for line in lines), "error": ours, "naive_error": naive}
+    telling = [line for line in lines if line["naive_error"] > line["allowed"]]  # else "no change" would have held too
+    return {"n": len(lines), "hits": sum(line["hit"] for line in lines), "error": ours, "naive_error": naive,
+            "telling": len(telling), "telling_hits": sum(line["hit"] for line in telling)}  # fmt: skip

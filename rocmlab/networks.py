@@ -114,7 +114,8 @@ def _byte_counter() -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             made = func(*args, **(kwargs or {}))
             returns = func._schema.returns
-            if not any(one.alias_info is not None and not one.alias_info.is_write for one in returns):
+            views = any(one.alias_info is not None and not one.alias_info.is_write for one in returns)
+            if not views and func.overloadpacket.__name__ != "_unsafe_view":  # a view too, though its schema hides it
                 tensors = [one for one in tree_leaves((args, kwargs, made)) if hasattr(one, "element_size")]
                 self.total += sum(one.numel() * one.element_size() for one in tensors)
             return made

@@ -100,9 +100,10 @@ def two_states(samples: Sequence[float]) -> States | None:
 
 
 def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
-    """Return median(above) / median(below) with a 95% bootstrap interval; the i-th samples are one interleaved block.
+    """Return the median of above / below with a 95% bootstrap interval; the i-th samples are one interleaved block.
 
-    Blocks are drawn, not single samples, so that a drift which both arms share does not widen the ratio.
+    Each block gives a ratio of its own, so that a machine which changes its pace between blocks bends neither the ratio
+    nor its interval: a ratio of two medians would set a fast block of one arm against a slow one of the other.
     """
     return _ratio_interval(tuple(zip(above, below, strict=True)))
 
@@ -112,19 +113,30 @@ def _ratio_interval(blocks: tuple[tuple[float, float], ...]) -> Interval | None:
     """Do so once: tables, figures and findings ask about the same samples."""
     if not blocks:
         return None
-    above, below = zip(*blocks, strict=True)
-    whole = statistics.median(above) / statistics.median(below)
-    if len(blocks) < MIN_REPEATS:
-        each = [a / b for a, b in blocks]
-        return Interval(whole, min(each), max(each), len(blocks), enough=False)
+    each = [above / below for above, below in blocks]
+    if len(each) < MIN_REPEATS:
+        return Interval(statistics.median(each), min(each), max(each), len(each), enough=False)
     draw = random.Random(BOOTSTRAP_SEED)
-    drawn = []
-    for _ in range(BOOTSTRAP_ROUNDS):
-        picked = draw.choices(blocks, k=len(blocks))
-        drawn.append(statistics.median(a for a, _ in picked) / statistics.median(b for _, b in picked))
-    drawn.sort()
+    drawn = sorted(statistics.median(draw.choices(each, k=len(each))) for _ in range(BOOTSTRAP_ROUNDS))
     cut = round(0.025 * BOOTSTRAP_ROUNDS)
-    return Interval(whole, drawn[cut], drawn[-cut - 1], len(blocks), enough=True)
+    return Interval(statistics.median(each), drawn[cut], drawn[-cut - 1], len(each), enough=True)
+
+
+def apart_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
+    """Return median(above) / median(below) of samples that were not taken in turns, such as two runs', each drawn by
+    itself; with fewer than six on a side, the widest ratios that the samples allow."""
+    if not above or not below:
+        return None
+    whole, n = statistics.median(above) / statistics.median(below), min(len(above), len(below))
+    if n < MIN_REPEATS:
+        return Interval(whole, min(above) / max(below), max(above) / min(below), n, enough=False)
+    draw = random.Random(BOOTSTRAP_SEED)
+    drawn = sorted(
+        statistics.median(draw.choices(above, k=len(above))) / statistics.median(draw.choices(below, k=len(below)))
+        for _ in range(BOOTSTRAP_ROUNDS)
+    )
+    cut = round(0.025 * BOOTSTRAP_ROUNDS)
+    return Interval(whole, drawn[cut], drawn[-cut - 1], n, enough=True)
 
 
 def synchronise(device: str) -> None:

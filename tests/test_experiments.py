@@ -251,7 +251,9 @@ def test_predictions_hold_miss_or_are_too_few():
     names = ["depth_half", "float32", "batch_8", "generate", "width_tiny"]
     rows = [row(name, times, scatter=0.005) for name, times in zip(names, (0.5, 1, 1, 1, 0.6), strict=True)]
     right = [told(name, one["ratios"][2]) for name, one in zip(names, rows, strict=True)]
-    assert codes(experiment_judges.judge_predictions(rows, right)) == ["PREDICTIONS_HOLD"]
+    (held,) = experiment_judges.judge_predictions(rows, right)
+    assert held["code"] == "PREDICTIONS_HOLD"
+    assert held["numbers"]["predictions_telling"] == held["numbers"]["predictions_telling_held"] == 2  # 0.5 and 0.6
     wrong = [told(name, 2.0) for name in names]
     found = experiment_judges.judge_predictions(rows, wrong)
     assert codes(found) == ["PREDICTIONS_MISS", *["PREDICTION_MISSED"] * 5]
@@ -268,6 +270,7 @@ def test_predictions_that_only_hide_in_the_scatter_do_not_hold():
     rows = [row(name, 1.02, scatter=0.1) for name in names]  # three spreads allow more than the whole change
     off = [told(name, 0.95) for name in names]
     total = experiments.totals(experiments.score(rows, off))
+    assert total["telling"] == 0  # "no change" held as well: none of them could have failed
     assert total["hits"] == 4 and total["error"] > total["naive_error"]
     assert codes(experiment_judges.judge_predictions(rows, off))[0] == "PREDICTIONS_MISS"
     near = [told(name, 1.01) for name in names]

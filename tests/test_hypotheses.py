@@ -352,6 +352,21 @@ def test_the_best_remedy_is_right_fast_and_there_and_its_price_is_said():
     assert findings.say(found, "zh")["sentence"].startswith(findings.say(found)["sentence"][:2]) is False
 
 
+def test_a_remedy_measured_at_another_pace_is_set_against_the_step_too():
+    """The loop beside it took 37.8 ms, the step above 18.9: ten times in turns, five times as fast as that step."""
+    slow = m.remedy("lean", 0.1, baseline_samples_ms=m.samples(37.8), changed_samples_ms=m.samples(3.78))
+    said = findings.say(best_remedy.judge(changed(m.h200(), experiments=[slow])))["sentence"]
+    assert "10.0×" in said and "against the step of 18.9 ms above it is 5.00×" in said
+    assert "pace" not in findings.say(best_remedy.judge(m.h200()))["sentence"]
+
+
+@pytest.mark.parametrize(("rate", "warned"), [(0.05, True), (0.5, False)])
+def test_a_dtype_that_is_slow_for_long_prompts_is_a_remedy_of_decode_only(rate, warned):
+    rows = {"experiments": [m.remedy("float16", 0.4)], "gemm_rate": m.rates(float32=0.2, float16=rate)}
+    said = findings.say(best_remedy.judge(changed(m.slow_cpu(), **rows)))["advice"]
+    assert ("take 4.00 times as long" in said) is warned and "torch.float16" in said
+
+
 @pytest.mark.parametrize(
     ("row", "code"),
     [

@@ -54,6 +54,24 @@ def test_a_drift_that_both_arms_share_does_not_widen_the_ratio():
     assert (found.median, found.low, found.high) == (2.0, 2.0, 2.0)
 
 
+def test_a_machine_of_two_paces_does_not_bend_the_ratio():
+    """Three blocks at one pace, three at the other, and one in which the pace changed between the arms: the ratio of
+    medians sets the slow pace of one arm against the fast one of the other."""
+    below = [20.0, 20.0, 20.0, 40.0, 40.0, 40.0, 40.0]
+    above = [20.0, 20.0, 20.0, 20.0, 40.0, 40.0, 40.0]
+    assert timing.ratio_interval(above, below).median == 1.0  # of medians: 0.5
+
+
+def test_samples_of_two_runs_are_drawn_apart():
+    assert timing.apart_interval([], [1.0]) is None
+    few = timing.apart_interval([2.0, 3.0, 4.0], [1.0, 1.0, 2.0])
+    assert (few.median, few.low, few.high, few.n, few.enough) == (3.0, 1.0, 4.0, 3, False)
+    rising = [float(n) for n in range(1, 18)]
+    found = timing.apart_interval(rising, rising)  # as blocks they would give 1 without any doubt
+    assert found.median == 1.0 and found.low < 0.7 and found.high > 1.4 and found.n == 17
+    assert timing.apart_interval(rising, [1.0] * 17) == timing.ratio_interval(rising, [1.0] * 17)
+
+
 def test_a_ratio_of_noise_reaches_over_one():
     draw = random.Random(2)
     a, b = ([draw.gauss(10, 1) for _ in range(20)] for _ in range(2))

@@ -15,6 +15,8 @@ from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.speed import by_dtype, main_arms, paired, shown, steady, table
 from rocmlab.steadiness import judge_processes
 from rocmlab.texts import judge_text
+from rocmlab.words import LANGUAGES
+from rocmlab.words import both as both_languages
 
 PROMPT_SAME_PCT = 5.0  # largest difference between prompts that still reads as "not the prompt"
 PROMPT_SCATTER_PCT = 15.0  # repeats of one prompt that scatter more than this could hide a difference
@@ -85,10 +87,18 @@ def _like_for_like(frame: pd.DataFrame, numbers: dict[str, Any], words: dict[str
     best = [group.sort_values("median").iloc[-1] for group in (gpu, cpu)]
     like = timing.ratio_interval(*paired(frame, pair[0], pair[1], "side"))
     top = timing.ratio_interval(*paired(frame, best[0]["arm"], best[1]["arm"], "side"))
+    # The headline's own dtypes once more, in the same turns: else a calm minute looks like a better dtype.
+    usual = [group[group["dtype"] == words[key]] for group, key in ((gpu, "gpu_dtype"), (cpu, "cpu_dtype"))]
+    again = None
+    if not any(one.empty for one in usual):
+        again = timing.ratio_interval(*paired(frame, *(one.iloc[0]["arm"] for one in usual), "side"))
     if like is None or top is None:
         return []
     given = {"like_for_like_ratio": like.median, "best_against_best_ratio": top.median}
+    given |= {"headline_dtypes_ratio": again.median if again else None}
+    given |= {} if again else {"headline_dtypes_ratio_reason": "those dtypes were not measured in these turns"}
     spans = {"like_span": shown(like, 2), "best_span": shown(top, 2), "same_dtype": same}
+    spans["again"] = both_languages("speed_again", span=shown(again, 2)) if again else dict.fromkeys(LANGUAGES, "")
     return [finding("LIKE_FOR_LIKE", numbers=given, best_gpu=best[0]["dtype"], best_cpu=best[1]["dtype"], **spans)]
 
 

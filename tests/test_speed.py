@@ -122,6 +122,8 @@ def test_like_for_like_and_best_against_best():
     found = only(speedup.judge(rows, []), "LIKE_FOR_LIKE")
     assert found["numbers"]["like_for_like_ratio"] == pytest.approx(27 / 15)
     assert found["numbers"]["best_against_best_ratio"] == pytest.approx(30 / 20)
+    assert found["numbers"]["headline_dtypes_ratio"] == pytest.approx(30 / 15)
+    assert "the dtypes of the headline in the same turns 2.00" in findings.say(found)["sentence"]
     assert "NOT_LIKE_FOR_LIKE" not in codes(speedup.judge(rows, []))
 
 

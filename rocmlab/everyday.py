@@ -38,8 +38,16 @@ def low_gpu(clues: Clues) -> Finding | None:
     if busy is None or (upper and busy >= LOW_PCT):  # of an upper bound only smallness says something
         return None
     variant = ("low" if busy < LOW_PCT else "high") + ("_windows" if clues.system == "Windows" else "")
-    only = words.both("busy_at_most" if upper else "busy_exactly", pct=f"{busy:.0f}%")
+    only = words.both("busy_at_most" if upper else "busy_exactly", pct=_range(clues, busy))
     return finding("TASK_MANAGER_GPU", numbers={"busy_pct": busy}, variant=variant, only=only)
+
+
+def _range(clues: Clues, busy: float) -> str:
+    """Return "15 to 20%" where a trace of the step shows kernels at work for less: a replay's gaps are no work, and
+    monitors differ in what they count."""
+    traced = clues.quantity("D_busy")
+    least = 100 * traced.ms / clues.step.ms if traced and clues.step else busy
+    return f"{least:.0f}-{busy:.0f}%" if busy - least >= 2 else f"{busy:.0f}%"
 
 
 def on_the_cpu(clues: Clues, verdicts: list[Verdict]) -> Finding | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocmlab import archs, ceiling, clock, curves, results, roof, speed
+from rocmlab import archs, ceiling, clock, curves, results, roof, speed, sweep
 from rocmlab.machines import Machine
 from rocmlab.rates import is_number
 
@@ -166,12 +166,15 @@ def _lengths(path: Path, arm: str) -> list[Item]:
 
 def _batches(path: Path, arm: str) -> list[Item]:
     """Return the throughput of notebook 05, one item a context and batch."""
-    rows = [r for r in results.rows(path, "batches") if r.get("kind") == "item" and not r.get("error")]
-    rows = [r for r in rows if r.get("visit") == "steady" and not r.get("padded") and r.get("step_ms")]
+    every = [r | {"padded": bool(r.get("padded"))} for r in results.rows(path, "batches") if r.get("decode_step_ms")]
+    rows = [r for r in every if r.get("kind") == "item" and not r.get("error")]
+    rows = [r for r in rows if r.get("visit") == "steady" and not r["padded"]]
     found = []
     for key in dict.fromkeys((r["context"], r["batch"]) for r in rows):
         mine = [r for r in rows if (r["context"], r["batch"]) == key]
-        rates = [1000 * key[1] / statistics.median(steps) for r in mine if (steps := _middle(r["step_ms"]))]
+        rates = [
+            1000 * key[1] / ms for ms in sweep.steps_of(every, {"context": key[0], "batch": key[1], "padded": False})
+        ]
         given = _settings(mine[0], "batch_tok_s", way="hand-written loop", new_tokens=mine[0].get("new_tokens_each"))
         found.append(_item("batch", arm, f"batch {key[1]}, {key[0]} tokens", given, rates))
     return [one for one in found if one]

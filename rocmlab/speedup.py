@@ -91,13 +91,13 @@ def _like_for_like(frame: pd.DataFrame, numbers: dict[str, Any], words: dict[str
     usual = [group[group["dtype"] == words[key]] for group, key in ((gpu, "gpu_dtype"), (cpu, "cpu_dtype"))]
     again = None
     if not any(one.empty for one in usual):
-        again = timing.ratio_interval(*paired(frame, *(one.iloc[0]["arm"] for one in usual), "side"))
+        again = timing.ratio_interval(*paired(frame, usual[0].iloc[0]["arm"], usual[1].iloc[0]["arm"], "side"))
     if like is None or top is None:
         return []
-    given = {"like_for_like_ratio": like.median, "best_against_best_ratio": top.median}
+    given: dict[str, Any] = {"like_for_like_ratio": like.median, "best_against_best_ratio": top.median}
     given |= {"headline_dtypes_ratio": again.median if again else None}
     given |= {} if again else {"headline_dtypes_ratio_reason": "those dtypes were not measured in these turns"}
-    spans = {"like_span": shown(like, 2), "best_span": shown(top, 2), "same_dtype": same}
+    spans: dict[str, Any] = {"like_span": shown(like, 2), "best_span": shown(top, 2), "same_dtype": same}
     spans["again"] = both_languages("speed_again", span=shown(again, 2)) if again else dict.fromkeys(LANGUAGES, "")
     return [finding("LIKE_FOR_LIKE", numbers=given, best_gpu=best[0]["dtype"], best_cpu=best[1]["dtype"], **spans)]
 

@@ -402,7 +402,7 @@ def test_a_folder_with_odd_records_is_refused_not_raised(tmp_path):
     (run / "run.json").write_text('{"schema": "rocmlab-birth-1", "subject": {"device": "cpu"}}', encoding="utf-8")
     assert sides.load(run).items == []
     (run / "records" / "batches.jsonl").write_text(
-        '{"kind": "item", "visit": "steady", "step_ms": [1]}\n', encoding="utf-8"
+        '{"kind": "item", "visit": "steady", "decode_step_ms": 1}\n', encoding="utf-8"
     )
     with pytest.raises(ValueError, match="cannot be understood"):
         sides.load(run)

@@ -53,6 +53,7 @@ def build(
     used = next((name for name in names if known(found.get(name))), None)
     facts: dict[str, Any] = {"cpu": subject["device"] == "cpu", "launches": count}
     facts |= {"dispatches": ledger_quantities.dispatched(step_rows), "parts": ledger_quantities.parts(step_rows)}
+    facts["nodes"] = ledger_quantities.dispatched(step_rows, "nodes")
     facts |= {"ratios": ledger_quantities.ratios(step_rows)}
     facts |= {"floor_ms": bytes_a_token / ceiling_gb_s / 1e6 if bytes_a_token and ceiling_gb_s else None}
     facts |= {"missing": (shape_sum or {}).get("missing") or [], "upper": (shape_sum or {}).get("host_may_bind") or []}

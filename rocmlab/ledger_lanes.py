@@ -130,7 +130,8 @@ def corrected(found: dict[str, Quantity], facts: dict[str, Any]) -> dict[str, Qu
     if not count:
         return made
     if known(found.get("D_graph")):
-        made["D_graph"] = minus(found["D_graph"], exactly(count * NODE_US / 1000))
+        nodes = facts.get("nodes") or count  # a replay writes into a static cache, with kernels of its own
+        made["D_graph"] = minus(found["D_graph"], exactly(nodes * NODE_US / 1000))
     queued, replayed = found.get("chain_queue"), found.get("chain_graph")
     if known(found.get("D_queue")) and known(queued) and known(replayed):
         more = minus(queued, replayed, least=0.0)

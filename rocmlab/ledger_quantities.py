@@ -158,9 +158,9 @@ def launches(
     return min(known, key=lambda one: one["grade"] or "D", default=None)
 
 
-def dispatched(rows: list[dict[str, Any]]) -> int | None:
-    """Return how many operators one step dispatches."""
-    counts = [row["count"] for row in rows if row.get("quantity") == "dispatches" and is_number(row.get("count"))]
+def dispatched(rows: list[dict[str, Any]], what: str = "dispatches") -> int | None:
+    """Return how many operators one step dispatches, or how many "nodes" its graph has."""
+    counts = [row["count"] for row in rows if row.get("quantity") == what and is_number(row.get("count"))]
     return counts[-1] if counts else None
 
 

@@ -64,6 +64,16 @@ def test_device_lane_holds_floor_excess_gaps_and_idle():
     assert device["idle"] == pytest.approx(18.9 - 4.53, abs=0.1)
 
 
+def test_a_replay_pays_for_the_nodes_of_its_own_graph():
+    """A static cache brings kernels that the usual step has not: 1,842 nodes against 1,618 launches on an H200."""
+    found = ledger_quantities.quantities(steprows.h200(D_graph=step("D_graph", 4.43, 0.01, 0.01)), None, None, None)
+    facts = {"launches": {"count": 1618}, "missing": []}
+    assert ledger_lanes.corrected(found, facts)["D_graph"]["ms"] == pytest.approx(4.43 - 1.618 * 0.7, abs=0.02)
+    assert ledger_lanes.corrected(found, facts | {"nodes": 1842})["D_graph"]["ms"] == pytest.approx(
+        4.43 - 1.842 * 0.7, abs=0.02
+    )
+
+
 def test_the_three_device_times_agree_once_corrected():
     passed = check(build(steprows.h200()), "agree")
     assert passed["passed"] and set(passed["numbers"]) == {

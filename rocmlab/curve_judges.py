@@ -146,8 +146,8 @@ def judge_visits(rows: list[dict[str, Any]]) -> list[Finding]:
     given = {"first_visit_itl_ms": found.first_ms, "second_visit_itl_ms": found.usual_ms}
     if found.slow:
         return [first_visits.slow(found, side(rows), given)]
-    said = {"first": found.first_ms, "usual": found.usual_ms, "extra": found.extra_ms}
-    return [finding("FIRST_VISIT_SAME", numbers=given, side=side(rows), **said)]
+    said: dict[str, Any] = {"first": found.first_ms, "usual": found.usual_ms, "side": side(rows)}
+    return [finding("FIRST_VISIT_SAME", numbers=given, **said)]
 
 
 def judge_ways(rows: list[dict[str, Any]]) -> list[Finding]:

@@ -94,8 +94,9 @@ def by_length(rows: list[dict[str, Any]], ceiling_gb_s: float | None, reason: An
 def prefill_growth(rows: list[dict[str, Any]]) -> dict[int, Interval]:
     """Return {length: prefill over that of the shortest prompt in the same steady round}, of the first process."""
     wide = steady(rows).pivot_table(index="block", columns="length", values="prefill_ms", aggfunc="first")
-    found = {length: interval(wide[length] / wide[wide.columns.min()]) for length in wide}
-    return {int(length): one for length, one in found.items() if one}
+    lengths = [int(length) for length in wide.columns]
+    found = {length: interval(wide[length] / wide[min(lengths)]) for length in lengths}
+    return {length: one for length, one in found.items() if one}
 
 
 def interval(samples: Any) -> Interval | None:

@@ -24,6 +24,14 @@ class Visit:
     usual_ms: float
     largest_ms: float | None = None
 
+    @property
+    def extra_ms(self) -> float:
+        return self.first_ms - self.usual_ms
+
+    @property
+    def ratio(self) -> float:
+        return self.first_ms / self.usual_ms
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -53,22 +61,14 @@ def cost(visits: list[Visit]) -> Cost | None:
     visits = [one for one in visits if one.usual_ms > 0]
     if not visits:
         return None
-    ordered = sorted(visits, key=lambda one: one.first_ms - one.usual_ms)
+    ordered = sorted(visits, key=lambda one: one.extra_ms)
     middle = ordered[(len(ordered) - 1) // 2]
-    extras, ratios = ([f(one) for one in ordered] for f in (_extra, _ratio))
+    ratios = [one.ratio for one in ordered]
     apart = [one.largest_ms for one in visits if one.largest_ms and one.largest_ms > ONE_OFF_TIMES * one.first_ms]
     return Cost(
-        middle.first_ms, middle.usual_ms, min(extras), max(extras), len(visits),
-        slow=_slow([_ratio(middle), statistics.median(ratios)], min(ratios)), one_off_ms=max(apart, default=None),
+        middle.first_ms, middle.usual_ms, ordered[0].extra_ms, ordered[-1].extra_ms, len(visits),
+        slow=_slow([middle.ratio, statistics.median(ratios)], min(ratios)), one_off_ms=max(apart, default=None),
     )  # fmt: skip
-
-
-def _extra(one: Visit) -> float:
-    return one.first_ms - one.usual_ms
-
-
-def _ratio(one: Visit) -> float:
-    return one.first_ms / one.usual_ms
 
 
 def _slow(typical: list[float], least: float) -> bool | None:
@@ -79,7 +79,8 @@ def _slow(typical: list[float], least: float) -> bool | None:
 
 def slow(found: Cost, side: str, numbers: dict[str, Any]) -> Finding:
     """Return the finding that a first visit costs more; a single gap that stands apart is named apart."""
-    said: dict[str, Any] = {"first": found.first_ms, "usual": found.usual_ms, "extra": found.extra_ms}
+    first, usual = round(found.first_ms, 1), round(found.usual_ms, 1)  # as they are said: the reader subtracts them
+    said: dict[str, Any] = {"first": first, "usual": usual, "extra": first - usual}
     numbers = numbers | {"extra_low_ms": found.low_ms, "extra_high_ms": found.high_ms, "comparisons": found.count}
     if found.one_off_ms is None:
         return finding("FIRST_VISIT_SLOW", numbers=numbers, side=side, **said)

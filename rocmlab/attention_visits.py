@@ -6,7 +6,7 @@ from typing import Any
 
 from rocmlab.attention_tables import SAID, Row, call_samples, median, own, same_shape, usual, visits, works
 from rocmlab.findings import Finding, finding
-from rocmlab.steadiness import FIRST_VISIT_TIMES
+from rocmlab.first_visits import TIMES
 from rocmlab.words import number
 
 CHARGE_MS = 0.1  # a step: a charge below this is none
@@ -48,9 +48,9 @@ def _charges(line: dict[str, Any]) -> bool | None:
     ratio, charge = line["charge_ratio"], line["charge_ms"]
     if not ratio.enough:
         return None
-    if charge.low > CHARGE_MS and ratio.low > FIRST_VISIT_TIMES:
+    if charge.low > CHARGE_MS and ratio.low > TIMES:
         return True
-    return False if ratio.high <= FIRST_VISIT_TIMES or charge.high <= CHARGE_MS else None
+    return False if ratio.high <= TIMES or charge.high <= CHARGE_MS else None
 
 
 def _switch_costs(rows: list[Row], lines: dict[str, Any], given: dict[str, Any], said: dict[str, Any]) -> Finding:

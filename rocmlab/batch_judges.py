@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocmlab import sensor_judges, sweep, timing
+from rocmlab import first_visits, sensor_judges, sweep, timing
 from rocmlab.batches import NO_TIME
 from rocmlab.curves import bytes_a_token, flat_to
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
-from rocmlab.steadiness import FIRST_VISIT_TIMES
 from rocmlab.words import both
 
 BOUND_PCT = 60.0  # of the roof at batch 1: bandwidth-bound
@@ -21,7 +20,7 @@ FAR_PCT = 30.0  # at most this, with a flat step: a fixed cost
 FLAT = 1.5  # times the step of batch 1
 LEAST_BATCH = 4  # a step that is flat up to 2 says nothing
 RISES = 1.25  # times the step of batch 1: from here on more rows cost time
-FIRST_VISIT_LEAST = 1.15  # times the later visits, for every shape
+PADDING_PCT = 5.0  # longer by less than this, at the low end of the interval, is no cost that was shown
 UNSURE = 0.5  # an interval of the ratio as wide as this holds free and dear alike
 FREE = 1.1  # a second request that slows the first by less than a tenth costs nothing that anybody notices
 
@@ -186,7 +185,10 @@ def second_request(record: dict[str, Any]) -> Finding | None:
 
 
 def judge_padding(rows: list[dict[str, Any]]) -> list[Finding]:
-    """Say what padding costs: the padded batch against the same batch of equal lengths, each over one text alone."""
+    """Say what padding costs: the padded batch against the same batch of equal lengths, each over one text alone.
+
+    The two were not measured in turns: their quotient has the interval from either one's ends, wider than 95%.
+    """
     for item in sweep.items(rows):
         plain, padded = (sweep.ratio(rows, item | {"padded": kind}) for kind in (False, True))
         if not item["padded"] or not plain or not padded:
@@ -194,9 +196,12 @@ def judge_padding(rows: list[dict[str, Any]]) -> list[Finding]:
         real = sweep.of(sweep.passes(rows), item)["real_prompt_tokens"].iloc[0]
         given = {"padded_over_batch_1": padded.median, "equal_over_batch_1": plain.median}
         given["padded_share_pct"] = 100 * (1 - real / (item["batch"] * item["context"]))
-        variant = None if padded.low > plain.high else "same"
-        extra = 100 * (padded.median / plain.median - 1)
-        return [finding("PADDING", numbers=given, variant=variant, batch=item["batch"], extra=extra)]
+        quotients = (padded.median / plain.median, padded.low / plain.high, padded.high / plain.low)
+        extra, low, high = (100 * (one - 1) for one in quotients)
+        given |= {"padding_extra_low_pct": low, "padding_extra_high_pct": high}
+        variant = None if low > PADDING_PCT else "same"
+        said = {"batch": item["batch"], "extra": extra, "low": low, "high": high}
+        return [finding("PADDING", numbers=given, variant=variant, **said)]
     return []
 
 
@@ -213,17 +218,11 @@ def judge_scatter(rows: list[dict[str, Any]], side: str) -> list[Finding]:
 
 def judge_first_pass(rows: list[dict[str, Any]], side: str) -> list[Finding]:
     """Say it when the first pass over (batch, length) pairs is slower than the later ones: work done once a shape."""
-    first, steady = sweep.passes(rows, "first"), sweep.passes(rows)
-    both_ = first.merge(steady.groupby(["context", "batch", "padded"], as_index=False)["decode_step_ms"].median(),
-                        on=["context", "batch", "padded"], suffixes=("", "_usual"))  # fmt: skip
-    if both_.empty:
+    found = first_visits.cost(sweep.first_visits(rows))
+    if found is None or not found.slow:
         return []
-    new, usual = float(both_["decode_step_ms"].median()), float(both_["decode_step_ms_usual"].median())
-    every = (both_["decode_step_ms"] / both_["decode_step_ms_usual"]).min()  # noise slows some down, never all
-    if new <= FIRST_VISIT_TIMES * usual or every <= FIRST_VISIT_LEAST:
-        return []
-    given = {"first_pass_step_ms": new, "steady_step_ms": usual}
-    return [finding("FIRST_VISIT_SLOW", numbers=given, side=side, first=new, usual=usual, extra=new - usual)]
+    given = {"first_pass_step_ms": found.first_ms, "steady_step_ms": found.usual_ms}
+    return [first_visits.slow(found, side, given)]
 
 
 def judge_sensors(rows: list[dict[str, Any]], side: str) -> list[Finding]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from rocmlab import curves, sensor_judges, timing
+from rocmlab import curves, first_visits, sensor_judges, timing
 from rocmlab.findings import Finding, finding, worst_first
 from rocmlab.roof import MOST_PCT, Roof
-from rocmlab.steadiness import FIRST_VISIT_TIMES, judge_processes
+from rocmlab.steadiness import judge_processes
 from rocmlab.timing import Interval
 from rocmlab.words import number
 
 NO_EFFECT_PCT = 5.0  # of TPOT, over all contexts measured: less is no effect
 CURVED_PCT = 10.0  # largest distance of a median from the line that still is a straight line
 STAMP_PCT = 1.0
-FIRST_VISIT_LEAST = 1.15  # times the second visit, for every length
 RISES = 1.25  # a prefill within a quarter of the shortest prompt's has not grown
 FLAT_PROMPTS = 4  # over a prompt four times as long
 
@@ -81,20 +80,33 @@ def judge_phases(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
 
 
 def judge_prefill(rows: list[dict[str, Any]]) -> list[Finding]:
-    """Say whether a longer prompt takes longer to read: where it does not, a fixed cost hides the arithmetic."""
+    """Say whether a longer prompt takes longer to read: where it does not, a fixed cost hides the arithmetic.
+
+    Each length is compared with the shortest by steady round, so that a machine that changes its speed is no growth;
+    flat or longer only where the whole interval says so.
+    """
     table = curves.by_length(rows, None).to_dict("records")
     known = {line["length_tokens"]: line["prefill_ms"].median for line in table if line["prefill_ms"]}
-    if len(known) < 2:
+    growth = curves.prefill_growth(rows)
+    if len(known) < 2 or len(growth) < 2:
         return []
-    short, long = min(known), max(known)
-    flat_to = curves.flat_to(known, RISES)
-    given = {"prefill_growth": known[long] / known[short], "prompt_growth": long / short, "prefill_flat_to": flat_to}
-    code = "PREFILL_FLAT" if flat_to >= FLAT_PROMPTS * short else "PREFILL_GROWS"
-    if code == "PREFILL_GROWS" and known[long] <= RISES * known[short]:
+    short, long = min(growth), max(growth)
+    flat_to = curves.flat_to({length: one.high for length, one in growth.items()}, RISES)
+    last = growth[long]
+    given: dict[str, Any] = {"prefill_growth": known[long] / known[short], "prompt_growth": long / short}
+    given |= {"prefill_growth_low": last.low, "prefill_growth_high": last.high, "rounds": last.n}
+    given["prefill_flat_to"] = flat_to
+    said: dict[str, Any] = {"flat": number(known[flat_to], "ms"), "short": short, "long": long}
+    said |= {"few": number(known[short], "ms"), "many": number(known[long], "ms"), "bar": RISES}
+    if not last.enough:
+        return [finding("PREFILL_UNDECIDED", numbers=given, variant="few", **said)]
+    if flat_to >= FLAT_PROMPTS * short:
+        return [finding("PREFILL_FLAT", numbers=given, variant="throughout" if flat_to == long else None, **said)]
+    if last.low > RISES:
+        return [finding("PREFILL_GROWS", numbers=given, **said)]
+    if last.high <= RISES or long < FLAT_PROMPTS * short:
         return []  # flat, but over prompts too alike to say anything
-    said = {"flat": number(known[flat_to], "ms"), "few": number(known[short], "ms"), "many": number(known[long], "ms")}
-    variant = "throughout" if code == "PREFILL_FLAT" and flat_to == long else None
-    return [finding(code, numbers=given, variant=variant, short=short, long=long, **said)]
+    return [finding("PREFILL_UNDECIDED", numbers=given, **said)]
 
 
 def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
@@ -128,20 +140,14 @@ def judge_context(rows: list[dict[str, Any]], roof: Roof) -> list[Finding]:
 
 def judge_visits(rows: list[dict[str, Any]]) -> list[Finding]:
     """Say whether the first visit of a length costs more than the second, in decode."""
-    table = curves.by_visit(rows).dropna(subset=["tpot_first_ms", "tpot_second_ms"])
-    if table.empty:
+    found = first_visits.cost(curves.first_visits(rows))
+    if found is None or found.slow is None:
         return []
-    first, second = float(table["tpot_first_ms"].median()), float(table["tpot_second_ms"].median())
-    given = {"first_visit_tpot_ms": first, "second_visit_tpot_ms": second}
-    words: dict[str, Any] = {"side": side(rows), "first": first, "usual": second, "extra": first - second}
-    every = table["tpot_first_ms"].astype(float) / table["tpot_second_ms"].astype(float)
-    if first > FIRST_VISIT_TIMES * second:
-        code = "FIRST_VISIT_SLOW" if every.min() > FIRST_VISIT_LEAST else None  # noise slows some lengths down, not all
-    else:
-        code = "FIRST_VISIT_SAME" if second <= FIRST_VISIT_TIMES * first else None
-    if code is None:
-        return []
-    return [finding(code, numbers=given, **words)]
+    given = {"first_visit_itl_ms": found.first_ms, "second_visit_itl_ms": found.usual_ms}
+    if found.slow:
+        return [first_visits.slow(found, side(rows), given)]
+    said: dict[str, Any] = {"first": found.first_ms, "usual": found.usual_ms, "side": side(rows)}
+    return [finding("FIRST_VISIT_SAME", numbers=given, **said)]
 
 
 def judge_ways(rows: list[dict[str, Any]]) -> list[Finding]:

@@ -16,7 +16,8 @@ from typing import Any
 import pandas as pd
 
 from rocmlab import timing, words
-from rocmlab.rates import is_number, rates
+from rocmlab.first_visits import Visit
+from rocmlab.rates import gap_ms, is_number, longest_gap_ms, rates
 from rocmlab.timing import Interval
 
 PERCENTILES = (50, 90, 99)
@@ -27,7 +28,7 @@ HOST_BOUND = 0.85  # a step that takes this share of its time to queue waits for
 
 
 def generations(rows: list[dict[str, Any]], kind: str = "hand") -> pd.DataFrame:
-    """Return one line a text: process, length, visit, block, prefill_ms, ttft_ms, tpot_ms, others."""
+    """Return one line a text: process, length, visit, block, prefill_ms, ttft_ms, tpot_ms, itl_ms (median), others."""
     lines = []
     for row in rows:
         if row.get("kind") != kind or row.get("error"):
@@ -37,10 +38,11 @@ def generations(rows: list[dict[str, Any]], kind: str = "hand") -> pd.DataFrame:
         line["prefill_ms"] = 1000 * row["t_prefill_s"] if is_number(row.get("t_prefill_s")) else None
         line["ttft_ms"] = 1000 * rate["ttft_s"] if rate["ttft_s"] else None
         line["tpot_ms"], line["e2e_tok_s"] = rate["tpot_ms"], rate["e2e_tok_s"]
+        line["itl_ms"], line["itl_most_ms"] = gap_ms(row), longest_gap_ms(row)
         line["context"] = (row.get("prompt_tokens") or 0) + (row.get("new_tokens") or 0) / 2
         lines.append(line)
     names = ["process", "length", "visit", "block", "new_tokens", "prefill_ms", "ttft_ms", "tpot_ms", "e2e_tok_s"]
-    return pd.DataFrame(lines, columns=[*names, "context"])
+    return pd.DataFrame(lines, columns=[*names, "itl_ms", "itl_most_ms", "context"])
 
 
 def steady(rows: list[dict[str, Any]], kind: str = "hand", process: int = 0) -> pd.DataFrame:
@@ -89,24 +91,45 @@ def by_length(rows: list[dict[str, Any]], ceiling_gb_s: float | None, reason: An
     return pd.DataFrame(lines)
 
 
+def prefill_growth(rows: list[dict[str, Any]]) -> dict[int, Interval]:
+    """Return {length: prefill over that of the shortest prompt in the same steady round}, of the first process."""
+    wide = steady(rows).pivot_table(index="block", columns="length", values="prefill_ms", aggfunc="first")
+    lengths = [int(length) for length in wide.columns]
+    found = {length: interval(wide[length] / wide[min(lengths)]) for length in lengths}
+    return {length: one for length, one in found.items() if one}
+
+
 def interval(samples: Any) -> Interval | None:
     """Return the median with its interval of what is there."""
     return timing.median_interval([float(one) for one in samples if is_number(one) and one == one])
 
 
 def by_visit(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one line a length: TTFT and TPOT at the first and the second visit and steady, all of one process."""
+    """Return one line a length: TTFT and the median gap (ITL) at the first and the second visit and steady, and the
+    largest gap of the first, all of one process."""
     frame = generations(rows)
     frame = frame[frame["process"] == 0]
     lines = []
     for length, group in frame[frame["visit"] != "cold"].groupby("length"):
         line: dict[str, Any] = {"length_tokens": length}
-        for name in ("ttft", "tpot"):
+        for name in ("ttft", "itl"):
             for visit in ("first", "second"):
                 line[f"{name}_{visit}_ms"] = _only(group, visit, f"{name}_ms")
             line[f"{name}_steady_ms"] = interval(group[group["visit"] == "steady"][f"{name}_ms"])
+        line["itl_first_most_ms"] = _only(group, "first", "itl_most_ms")
         lines.append(line)
     return pd.DataFrame(lines)
+
+
+def first_visits(rows: list[dict[str, Any]], later: str = "second") -> list[Visit]:
+    """Return the first visit of each length beside its second, or beside its steady ones where there are any."""
+    found = []
+    for line in by_visit(rows).to_dict("records"):
+        first, second, steady_ms = (line[f"itl_{name}_ms"] for name in ("first", "second", "steady"))
+        usual = steady_ms.median if later == "steady" and steady_ms else second
+        if is_number(first) and is_number(usual) and first == first and usual == usual:
+            found.append(Visit(first, usual, line["itl_first_most_ms"]))
+    return found
 
 
 def _only(group: pd.DataFrame, visit: str, column: str) -> float | None:

@@ -16,6 +16,7 @@ from rocmlab import (
     ceiling,
     changes,
     curves,
+    first_visits,
     ledger,
     predictions,
     results,
@@ -147,14 +148,9 @@ def gather(run: Run) -> dict[str, Any]:
 
 
 def first_visit(rows: list[dict[str, Any]]) -> tuple[float, float] | None:
-    """Return the median TPOT in ms at first and second visits of a length, as notebook 04 saw them."""
-    table = curves.by_visit(rows) if rows else None
-    if table is None or table.empty:
-        return None
-    table = table.dropna(subset=["tpot_first_ms", "tpot_second_ms"])
-    if table.empty:
-        return None
-    return float(table["tpot_first_ms"].median()), float(table["tpot_second_ms"].median())
+    """Return ms a token at the first and the second visit of the length in the middle, as notebook 04 saw them."""
+    found = first_visits.cost(curves.first_visits(rows)) if rows else None
+    return (found.first_ms, found.usual_ms) if found else None
 
 
 def visit_charge(rows: list[dict[str, Any]]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from typing import Any, TypeGuard
 
@@ -27,6 +28,25 @@ def rates(record: dict[str, Any]) -> dict[str, Any]:
     for key in [k for k, v in given.items() if v is None]:
         given[f"{key}_reason"] = "the record lacks the times or token counts that this needs"
     return given
+
+
+def _gaps_ms(record: dict[str, Any]) -> list[float]:
+    """Return the times between the tokens of one record in ms: of its stamps, or the steps of a pass; [] without."""
+    stamps, steps = (_samples(record.get(name)) for name in ("token_stamps_s", "step_ms"))
+    if all(is_number(one) for one in stamps) and len(stamps) > 1:
+        return [1000 * (late - early) for early, late in itertools.pairwise(stamps)]
+    return [one for one in steps if is_number(one)]
+
+
+def gap_ms(record: dict[str, Any]) -> float | None:
+    """Return the median gap in ms, which a single long one does not move; the mean where no gaps were recorded."""
+    gaps = _gaps_ms(record)
+    return statistics.median(gaps) if gaps else record.get("decode_step_ms") or rates(record)["tpot_ms"]
+
+
+def longest_gap_ms(record: dict[str, Any]) -> float | None:
+    """Return the longest gap in ms, None where no gaps were recorded."""
+    return max(_gaps_ms(record), default=None)
 
 
 def _written(record: dict[str, Any], steps: Any, new: Any) -> tuple[float | None, float | None]:

@@ -12,14 +12,15 @@ from typing import Any
 import pandas as pd
 
 from rocmlab import timing
-from rocmlab.rates import rates
+from rocmlab.rates import gap_ms, longest_gap_ms, rates
 
 COLUMNS = ["arm", "device", "dtype", "kind", "visit", "process", "block", "prompt_id", "prompt_tokens", "new_tokens"]
+GAPS = ("itl_ms", "itl_most_ms")  # between the tokens of one text: the median, and the largest
 COLUMNS += ["others_cpu_pct", "model", "model_spec", "sensor"]
 
 
 def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one line a generation: who, what, ttft_ms, tpot_ms, decode_tok_s, e2e_tok_s, gb_s, as measured.
+    """Return one line a generation: who, what, ttft_ms, tpot_ms, itl_ms, decode_tok_s, e2e_tok_s, gb_s.
 
     gb_s counts the weights read for each token and the cache read and written, GB = 1e9 bytes.
     """
@@ -31,10 +32,11 @@ def table(rows: list[dict[str, Any]]) -> pd.DataFrame:
         per_token = (row["weight_bytes"] + cache) if row.get("weight_bytes") else None
         line = {name: row.get(name) for name in COLUMNS}
         line |= {"ttft_ms": 1000 * rate["ttft_s"] if rate["ttft_s"] else None, "tpot_ms": rate["tpot_ms"]}
+        line |= {"itl_ms": gap_ms(row), "itl_most_ms": longest_gap_ms(row)}
         line |= {"decode_tok_s": rate["decode_tok_s"], "e2e_tok_s": rate["e2e_tok_s"]}
         line["gb_s"] = per_token / rate["tpot_ms"] / 1e6 if per_token and rate["tpot_ms"] else None
         lines.append(line)
-    return pd.DataFrame(lines, columns=[*COLUMNS, "ttft_ms", "tpot_ms", "decode_tok_s", "e2e_tok_s", "gb_s"])
+    return pd.DataFrame(lines, columns=[*COLUMNS, "ttft_ms", "tpot_ms", *GAPS, "decode_tok_s", "e2e_tok_s", "gb_s"])
 
 
 def steady(frame: pd.DataFrame, kind: str = "main") -> pd.DataFrame:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from rocmlab import sensor_judges, timing
+from rocmlab import first_visits, sensor_judges, timing
 from rocmlab.findings import Finding, finding
+from rocmlab.first_visits import Visit
 from rocmlab.speed import main_arms, steady
 
-FIRST_VISIT_TIMES = 1.3  # a first visit slower than steady by this factor is named
 MEMORY_SHORT_SHARE = 0.1  # of the device's memory in use by others at the start: another process is on the GPU
 
 
@@ -93,15 +93,19 @@ def _judge_arm(frame: pd.DataFrame, arm: str) -> list[Finding]:
 
 
 def _first_visit(frame: pd.DataFrame, arm: str, side: str) -> list[Finding]:
-    chosen = frame[frame["arm"] == arm]
-    first = chosen[chosen["visit"] == "first"]["tpot_ms"].dropna()
-    usual = chosen[(chosen["visit"] == "steady") & (chosen["kind"] == "main")]["tpot_ms"].dropna()
-    if first.empty or usual.empty or first.median() <= FIRST_VISIT_TIMES * usual.median():
+    """Compare the first text of a process, which goes through the lengths of all, with its own steady ones."""
+    chosen = frame[(frame["arm"] == arm) & (frame["kind"] == "main")].dropna(subset=["itl_ms"])
+    visits = []
+    for _, group in chosen.groupby("process"):
+        first, usual = (group[group["visit"] == visit] for visit in ("first", "steady"))
+        if len(first) and len(usual):
+            new = first.iloc[0]
+            visits.append(Visit(float(new["itl_ms"]), float(usual["itl_ms"].median()), new["itl_most_ms"]))
+    found = first_visits.cost(visits)
+    if found is None or not found.slow:
         return []
-    numbers = {f"{arm}_first_visit_tpot_ms": float(first.median()), f"{arm}_steady_tpot_ms": float(usual.median())}
-    words: dict[str, Any] = {"first": float(first.median()), "usual": float(usual.median())}
-    words["extra"] = words["first"] - words["usual"]
-    return [finding("FIRST_VISIT_SLOW", numbers=numbers, side=side, **words)]
+    numbers = {f"{arm}_first_visit_itl_ms": found.first_ms, f"{arm}_steady_itl_ms": found.usual_ms}
+    return [first_visits.slow(found, side, numbers)]
 
 
 def _two_states(even: pd.DataFrame, arm: str, side: str, states: timing.States) -> Finding:

@@ -5,13 +5,11 @@ Each takes the clues and returns a Verdict; the rule for a part of the step is s
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
-from rocmlab import attention_tables, curves, evidence, launch_cost, sweep, words
+from rocmlab import attention_tables, curves, evidence, first_visits, launch_cost, sweep, words
 from rocmlab.clues import Clues, Row, Span
 from rocmlab.rates import is_number
-from rocmlab.steadiness import FIRST_VISIT_TIMES
 from rocmlab.suspects import (
     REFUTED,
     SHARE,
@@ -26,7 +24,6 @@ from rocmlab.suspects import (
     within,
 )  # fmt: skip
 
-FIRST_VISIT_LEAST = 1.15  # times the steady visit, for every shape: noise slows some of them, never all
 WAITS_A_TOKEN = 2  # reading a token back is one; a second may be the stop rule's
 # Operators of 02's catalogue that a decode step of these models goes through.
 OF_DECODE = (
@@ -152,20 +149,19 @@ def cpu_fallback(clues: Clues) -> Verdict:
 
 def new_shapes(clues: Clues) -> Verdict:
     """Judge what the first visit of a shape costs: compiling, searching or planning, paid once for each length."""
-    found = _visits(clues)
-    if not found:
+    shapes = curves.first_visits(clues.table("lengths"), "steady") + sweep.first_visits(clues.table("batches"))
+    found = first_visits.cost(shapes)
+    if found is None:
         return undecided("new_shapes", "04", "05", records=("lengths", "batches"))
-    first, usual = (statistics.median(column) for column in zip(*found, strict=True))
-    least = min(one / other for one, other in found)
-    told: dict[str, Any] = {"first": ms(first), "usual": ms(usual), "count": len(found)}
+    told: dict[str, Any] = {"first": ms(found.first_ms), "usual": ms(found.usual_ms), "count": found.count}
     kept: dict[str, Any] = {"records": ("lengths", "batches"), "grade": "D"}
-    if first > FIRST_VISIT_TIMES * usual and least > FIRST_VISIT_LEAST:
-        extra, charged = [one - other for one, other in found], charging(clues)
-        span = Span(first - usual, min(extra), max(extra))
-        return supported("new_shapes", span=span, extra=ms(span), by=charged, **told, **kept)
-    if first > FIRST_VISIT_TIMES * usual or usual > FIRST_VISIT_TIMES * first:
+    if found.slow is None:
         return undecided("new_shapes", "04", wording="some", **told, **kept)
-    return refuted("new_shapes", span=Span(max(first - usual, 0.0), 0.0, max(first - usual, 0.0)), **told, **kept)
+    if found.slow:
+        span = Span(found.extra_ms, found.low_ms, found.high_ms)
+        return supported("new_shapes", span=span, extra=ms(span), by=charging(clues), **told, **kept)
+    span = Span(*(max(one, 0.0) for one in (found.extra_ms, found.low_ms, found.high_ms)))
+    return refuted("new_shapes", span=span, **told, **kept)
 
 
 def charging(clues: Clues) -> dict[str, str]:
@@ -179,20 +175,3 @@ def charging(clues: Clues) -> dict[str, str]:
         return dict.fromkeys(words.LANGUAGES, "")
     took = attention_tables.path(head, rows, [])["path"] or "default"
     return words.both("verdict_charged", path=took, ms=ms(lines[0]["charge_ms"].median))
-
-
-def _visits(clues: Clues) -> list[tuple[float, float]]:
-    """Return (first visit, later visits) of a step in ms for every length of 04 and every batch of 05."""
-    found = []
-    for line in curves.by_visit(clues.table("lengths")).to_dict("records"):
-        first, usual = line.get("tpot_first_ms"), line.get("tpot_steady_ms")
-        later = usual.median if usual else line.get("tpot_second_ms")
-        if is_number(first) and is_number(later) and first == first and later == later:
-            found.append((float(first), float(later)))
-    rows = clues.table("batches")
-    first, steady = sweep.passes(rows, "first"), sweep.passes(rows)
-    for item in sweep.items(rows):
-        new, usual = sweep.of(first, item)["decode_step_ms"].dropna(), sweep.of(steady, item)["decode_step_ms"].dropna()
-        if len(new) and len(usual):
-            found.append((float(new.iloc[0]), float(usual.median())))
-    return found

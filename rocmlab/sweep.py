@@ -12,6 +12,8 @@ import pandas as pd
 
 from rocmlab import timing, words
 from rocmlab.curves import bytes_a_token, interval
+from rocmlab.first_visits import Visit
+from rocmlab.rates import gap_ms, longest_gap_ms
 from rocmlab.timing import Interval
 
 SCHEMA = "rocmlab-batch-sweep-1"
@@ -22,9 +24,21 @@ NAMES = ("context", "batch", "padded", "pass", "decode_step_ms", "prefill_ms", "
 
 
 def passes(rows: list[dict[str, Any]], visit: str = "steady", kinds: tuple[str, ...] = ("item",)) -> pd.DataFrame:
-    """Return one line a pass: context, batch, padded, step in ms, prefill_ms, and what an anchor stands beside."""
+    """Return one line a pass: context, batch, padded, step in ms, prefill_ms, and what an anchor stands beside;
+    `gap_ms` is the median step of the pass and `most_ms` its longest."""
     mine = [r for r in rows if r.get("kind") in kinds and r.get("visit") == visit and not r.get("error")]
-    return pd.DataFrame([{name: r.get(name) for name in NAMES} for r in mine], columns=list(NAMES))
+    lines = [{name: r.get(name) for name in NAMES} | {"gap_ms": gap_ms(r), "most_ms": longest_gap_ms(r)} for r in mine]
+    return pd.DataFrame(lines, columns=[*NAMES, "gap_ms", "most_ms"])
+
+
+def first_visits(rows: list[dict[str, Any]]) -> list[Visit]:
+    """Return the first pass of each item beside its steady ones, each pass by its median step."""
+    first, later, found = passes(rows, "first"), passes(rows), []
+    for item in items(rows):
+        new, usual = of(first, item), of(later, item)["gap_ms"].dropna()
+        if len(new["gap_ms"].dropna()) and len(usual):
+            found.append(Visit(float(new["gap_ms"].iloc[0]), float(usual.median()), new["most_ms"].iloc[0]))
+    return found
 
 
 def steps_of(rows: list[dict[str, Any]], item: dict[str, Any]) -> list[float]:
@@ -53,7 +67,7 @@ def by_batch(rows: list[dict[str, Any]], roof_gb_s: float | None = None) -> pd.D
         step = interval(samples)
         line: dict[str, Any] = {"context_tokens": context, "batch": batch, "padded": item["padded"], "step_ms": step}
         line["times_batch_1"] = ratio(rows, item)
-        line["first_visit_ms"] = float(visit["decode_step_ms"].iloc[0]) if len(visit) else None
+        line["first_visit_ms"] = float(visit["gap_ms"].iloc[0]) if len(visit) else None
         line["decode_tok_s"] = interval([1000 * batch / one for one in samples])
         moved = bytes_a_token(head, context + (head.get("new_tokens_each") or 0) / 2, batch)
         line["gb_s"] = moved / step.median / 1e6 if moved and step else None

@@ -46,6 +46,39 @@ def test_prefill_grows_with_the_prompt_or_does_not(per_token_ms, code):
     assert "2000" in said(found[0])
 
 
+def prefills(**rounds):
+    """Steady rounds with a prefill of 100 and of 2000 tokens in ms each."""
+    pairs = zip(rounds["short"], rounds["long"], strict=True)
+    return [
+        sweeps.text(length, 20.0, block=block, t_prefill_s=ms / 1000)
+        for block, pair in enumerate(pairs)
+        for length, ms in zip((100, 2000), pair, strict=True)
+    ]
+
+
+# Rounds of a real card: in the median 24.5 and 28.3 ms, 15% apart; calm rounds of it are a quarter apart.
+NOISY_ROUNDS = {"short": (23.2, 28.0, 25.8, 33.5, 22.5, 22.9), "long": (28.2, 28.2, 40.1, 29.8, 28.3, 28.2)}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "code", "variant"),
+    [
+        (NOISY_ROUNDS, "PREFILL_UNDECIDED", None),
+        ({"short": (20.0, 40.0) * 3, "long": (22.0, 44.0) * 3}, "PREFILL_FLAT", "throughout"),
+        ({"short": (20.0, 40.0) * 3, "long": (27.0, 54.0) * 3}, "PREFILL_GROWS", None),
+        ({"short": (20.0,) * 3, "long": (60.0,) * 3}, "PREFILL_UNDECIDED", "few"),
+    ],
+)
+def test_prefill_is_compared_round_by_round(rounds, code, variant):
+    """A machine that halves its speed from round to round moves both lengths: their ratio stays."""
+    (found,) = curve_judges.judge_prefill(prefills(**rounds))
+    assert (found["code"], found["variant"]) == (code, variant)
+    if rounds is NOISY_ROUNDS:
+        assert found["numbers"]["prefill_growth_low"] == pytest.approx(29.8 / 33.5)
+        assert found["numbers"]["prefill_growth_high"] == pytest.approx(40.1 / 25.8)
+        assert "0.89 to 1.55" in said(found) and "0.89" in findings.say(found, "zh")["sentence"]
+
+
 def test_without_a_ceiling_mbu_is_null_with_the_reason():
     line = curves.by_length(sweeps.lengths(), None, "not measured here").iloc[0]
     assert line["mbu_pct"] is None and line["mbu_pct_reason"] == "not measured here"
@@ -77,9 +110,9 @@ def test_further_processes_are_not_pooled_with_the_first():
 
 def test_visits_are_columns_and_never_averaged():
     line = curves.by_visit(sweeps.lengths(a_ms=20.0, b_us=0.0, first_extra_ms=40.0)).iloc[0]
-    assert line["tpot_first_ms"] == pytest.approx(60.0)
-    assert line["tpot_second_ms"] == pytest.approx(20.0)
-    assert line["tpot_steady_ms"].median == pytest.approx(20.0)
+    assert line["itl_first_ms"] == pytest.approx(60.0)
+    assert line["itl_second_ms"] == pytest.approx(20.0)
+    assert line["itl_steady_ms"].median == pytest.approx(20.0)
     assert line["ttft_first_ms"] == pytest.approx(11.0)
 
 
@@ -247,11 +280,43 @@ def test_first_visits_that_cost_and_that_do_not():
     assert codes(curve_judges.judge_visits(sweeps.lengths())) == ["FIRST_VISIT_SAME"]
 
 
+def late(row, token, by_ms):
+    """Let one token of a text, and so all behind it, come later."""
+    row["token_stamps_s"] = [one + by_ms / 1000 * (at >= token) for at, one in enumerate(row["token_stamps_s"])]
+    row["t_end_s"] = row["token_stamps_s"][-1]
+
+
+def test_a_one_off_gap_of_a_first_visit_is_named_apart_and_costs_no_token():
+    """Ten gaps of 60 ms of which one is 400 ms longer: the mean would be 100."""
+    rows = sweeps.lengths(a_ms=20.0, b_us=0.0, first_extra_ms=40.0)
+    for row in (one for one in rows if one.get("visit") == "first"):
+        late(row, 4, 400.0)
+    (found,) = curve_judges.judge_visits(rows)
+    assert found["words"]["first"] == pytest.approx(60.0) and found["words"]["extra"] == pytest.approx(40.0)
+    assert found["variant"] == "one_off" and "460 ms" in said(found)
+    alone = sweeps.lengths(a_ms=20.0, b_us=0.0)
+    late(next(one for one in alone if one.get("visit") == "first"), 4, 400.0)
+    assert codes(curve_judges.judge_visits(alone)) == ["FIRST_VISIT_SAME"], "one long gap is no cost of a token"
+
+
+def test_the_cost_of_a_first_visit_is_the_middle_of_the_differences_of_each_length():
+    """52 - 22, 110 - 30 and 95 - 60 ms: 35 in the middle. Medians of unlike lengths would say 95 - 30."""
+    steps, extra = {100: 22.0, 500: 30.0, 2000: 60.0}, {100: 30.0, 500: 80.0, 2000: 35.0}
+    rows = [
+        sweeps.text(length, step + (extra[length] if visit == "first" else 0.0), visit=visit, block=None)
+        for length, step in steps.items()
+        for visit in ("first", "second")
+    ]
+    (found,) = curve_judges.judge_visits(rows)
+    assert found["words"] | {"side": ""} == {"first": pytest.approx(95.0), "usual": pytest.approx(60.0),
+                                             "extra": pytest.approx(35.0), "side": ""}  # fmt: skip
+
+
 def test_first_visits_that_noise_slows_at_some_lengths_only_are_no_finding():
     rows = sweeps.lengths(a_ms=20.0, b_us=0.0)
     for row in rows:
         if row.get("visit") == "first" and row["length"] != 100:
-            row["t_end_s"] += 0.4
+            row |= {"token_stamps_s": [], "t_end_s": row["t_end_s"] + 0.4}
     assert curve_judges.judge_visits(rows) == []
     assert curve_judges.judge_visits(sweeps.lengths(a_ms=20.0, first_extra_ms=-10.0)) == []  # nor a second one by luck
 
@@ -520,6 +585,18 @@ def test_padding_whose_interval_reaches_into_the_other_costs_nothing_that_is_sho
     assert found["variant"] == "same" and found["numbers"]["padded_over_batch_1"] > 1.05
 
 
+def test_padding_is_longer_only_where_the_whole_quotient_is():
+    """The interval of the one ends where that of the other begins, and the medians are a quarter apart."""
+    plain, padded = sweeps.batches({4: 20.0}, alone_ms=20.0), sweeps.batches({4: 20.0}, padded=True, alone_ms=20.0)
+    for rows, times in ((plain, (0.8, 0.8, 0.8, 1.05, 1.05, 1.05)), (padded, (1.06, 1.06, 1.06, 1.3, 1.3, 1.3))):
+        for row in (one for one in rows if one["kind"] == "item" and one["pass"]):
+            row["decode_step_ms"] *= times[row["pass"] - 1]
+    (found,) = batch_judges.judge_padding(plain + padded)
+    assert found["variant"] == "same"
+    assert found["numbers"]["padding_extra_low_pct"] == pytest.approx(100 * (1.06 / 1.05 - 1), abs=0.5)
+    assert "1% to 6" in said(found)
+
+
 def test_a_batch_without_its_anchor_has_no_step_in_the_record():
     rows = [row for row in sweeps.batches(FLAT) if row.get("beside") != 32]
     record = sweep.sweep(rows, 100, 500.0, "measured")
@@ -540,6 +617,20 @@ def test_a_slow_first_pass_is_named():
     assert batch_judges.judge_first_pass(sweeps.batches(FLAT), "GPU") == []
     mixed = sweeps.batches({1: 20.0, 2: 20.0}, first_extra_ms=90.0) + sweeps.batches({4: 20.0}, first_extra_ms=1.0)
     assert batch_judges.judge_first_pass(mixed, "GPU") == []
+
+
+def test_a_first_pass_is_judged_by_its_median_step_and_shape_by_shape():
+    """40 ms more for every batch; one step of the first pass of batch 1 took 400 ms, the mean of which says 105."""
+    rows = sweeps.batches({1: 20.0, 2: 21.0, 128: 90.0}, first_extra_ms=40.0)
+    for row in (one for one in rows if one["kind"] == "item"):
+        steps = [row["decode_step_ms"]] * 8
+        if row["batch"] == 1 and row["visit"] == "first":
+            steps[3] = 400.0
+        row |= {"step_ms": steps, "decode_step_ms": sum(steps) / 8}
+    (found,) = batch_judges.judge_first_pass(rows, "GPU")
+    assert found["words"]["extra"] == pytest.approx(40.0, abs=0.7) and found["words"]["first"] < 131
+    assert found["variant"] == "one_off" and "400 ms" in said(found)
+    assert sweep.by_batch(rows)["first_visit_ms"].iloc[0] == pytest.approx(60.0)
 
 
 @pytest.mark.parametrize(

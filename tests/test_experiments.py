@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import steprows
+import sweeps
 import torch
 from spoken import codes
 
@@ -743,3 +744,14 @@ def test_the_section_without_measurements_says_so(tmp_path):
     run.append("predictions", [told("depth_half", 0.52)])
     made = page.section(tmp_path)
     assert set(made.absent) == {"experiments_predicted", "experiments_gains"} and made.figures == []
+
+
+def test_a_prediction_takes_both_visits_of_one_length():
+    """52 - 22, 110 - 30 and 95 - 60 ms: the length in the middle, and no first visit over another length's second."""
+    rows = [
+        sweeps.text(length, ms, visit=visit, block=None)
+        for length, pair in ((100, (52.0, 22.0)), (500, (110.0, 30.0)), (2000, (95.0, 60.0)))
+        for visit, ms in zip(("first", "second"), pair, strict=True)
+    ]
+    assert experiments.first_visit(rows) == pytest.approx((95.0, 60.0))
+    assert experiments.first_visit([]) is None

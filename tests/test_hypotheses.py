@@ -487,3 +487,26 @@ def test_the_verdict_imports_no_torch(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, str(run)], cwd=ROOT, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
+
+
+def visited(pairs):
+    """A slow CPU with first and second visits of three lengths, in ms a token."""
+    rows = [
+        sweeps.text(length, ms, visit=visit, block=None, device="cpu")
+        for length, pair in zip((32, 128, 384), pairs, strict=True)
+        for visit, ms in zip(("first", "second"), pair, strict=True)
+    ]
+    return judged(changed(m.slow_cpu(), lengths=rows, batches=[]), "new_shapes")
+
+
+def test_new_shapes_are_compared_each_with_itself():
+    """Medians of unlike shapes would say 60 against 38 here, and 95 against 30 below."""
+    noise = visited([(100.0, 98.0), (20.0, 21.0), (60.0, 38.0)])
+    assert noise.verdict == R and noise.span.ms == pytest.approx(2.0) and noise.span.high == pytest.approx(22.0)
+    assert "100 ms" in noise.evidence["en"] and "98" in noise.evidence["en"]
+    paid = visited([(52.0, 22.0), (110.0, 30.0), (95.0, 60.0)])
+    assert paid.verdict == S
+    assert (paid.span.ms, paid.span.low, paid.span.high) == pytest.approx((35.0, 30.0, 80.0))
+    assert "95" in paid.evidence["en"] and "60" in paid.evidence["en"]
+    apart = visited([(30.0, 20.0), (110.0, 101.0), (112.0, 101.0)])  # the one in the middle is no typical ratio
+    assert apart.verdict == U

@@ -289,6 +289,19 @@ def test_a_slow_first_visit_is_named_and_kept_apart():
     assert found[0]["words"]["extra"] == pytest.approx(100 - 33.3, abs=0.1)
 
 
+def test_a_first_text_is_compared_with_the_steady_ones_of_its_process_by_the_median_gap():
+    """40, 39 and 41 ms more a token in three processes of different speed; one gap of a first text is 2 s longer."""
+    steps = ((0, 20.0, 60.0), (1, 40.0, 79.0), (2, 60.0, 101.0))
+    rows = [made.generation("cpu", 1000 / usual, process=p, block=b) for p, usual, _ in steps for b in range(3)]
+    first = [made.generation("cpu", 1000 / new, visit="first", process=p) for p, _, new in steps]
+    stamps = first[0]["token_stamps_s"]
+    first[0] |= {"token_stamps_s": [*stamps[:20], *(one + 2.0 for one in stamps[20:])], "t_end_s": stamps[-1] + 2.0}
+    found = only(speedup.judge([*rows, *first], []), "FIRST_VISIT_SLOW")
+    assert found["words"]["first"] == pytest.approx(60.0) and found["words"]["usual"] == pytest.approx(20.0)
+    assert found["variant"] == "one_off" and found["numbers"]["one_off_ms"] == pytest.approx(2060.0)
+    assert "39.0 to 41.0 ms, n = 3" in findings.say(found)["sentence"]
+
+
 def test_greedy_tokens_that_vary_are_named():
     rows = made.study()
     assert "NOT_REPEATABLE" not in codes(speedup.judge(rows, []))

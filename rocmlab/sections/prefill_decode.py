@@ -232,7 +232,8 @@ def footer(run: Path, rows: list[dict[str, Any]], model: bool = True, batch: int
 
 NAMES = (
     "length_tokens", "way", "case", "bound_by", "stamped_ms", "unstamped_ms", "injected_ms", "cost_pct", "process",
-    "ttft_first_ms", "ttft_second_ms", "ttft_steady_ms", "tpot_first_ms", "tpot_second_ms", "tpot_steady_ms",
+    "ttft_first_ms", "ttft_second_ms", "ttft_steady_ms", "itl_first_ms", "itl_second_ms", "itl_steady_ms",
+    "itl_first_most_ms",
     "size_mib", "copy_gb_s", "read_gb_s", "clock", "gb_s", "itl_p50_ms", "itl_p90_ms", "itl_p99_ms",
 )  # fmt: skip
 LABELS = {name: words.both(f"column_{name}") for name in NAMES}

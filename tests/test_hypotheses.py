@@ -272,11 +272,15 @@ def test_a_spilled_card_and_one_that_holds_the_model():
     assert supported(m.spilled())[0] == "spilled"
 
 
+BOTH_CORES = [{"name": "lm_head", "way": "as_it_is", "threads": n, "samples_ms": m.samples(9.9 / n)} for n in (1, 2)]
+
+
 def test_a_cpu_that_uses_one_core_for_a_row():
-    found = judged(m.slow_cpu(), "slow_products")
-    assert "as long with one thread as with 2" in found.evidence["en"] and "uses one core" in found.evidence["en"]
-    other = [{"way": "as_it_is", "threads": n, "samples_ms": m.samples(9.9 / n)} for n in (1, 2)]
-    assert "one core" not in judged(changed(m.slow_cpu(), one_row=other), "slow_products").evidence["en"]
+    found = judged(m.slow_cpu(), "slow_products").evidence
+    assert "lm_head takes as long with one thread as with 2 (9.90 ms and 9.90 ms)" in found["en"]
+    assert "such a product uses one core" in found["en"] and "lm_head 用 1 个线程与用 2 个线程时间相同" in found["zh"]
+    both = judged(changed(m.slow_cpu(), one_row=BOTH_CORES), "slow_products").evidence
+    assert "one core" not in both["en"] and "lm_head takes 9.90 ms with one thread and 4.95 ms with 2" in both["en"]
     assert supported(m.slow_cpu()) == ["slow_products"] and supported(m.cpu_at_roof()) == ["bandwidth"]
 
 

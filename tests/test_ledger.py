@@ -479,6 +479,11 @@ def test_dispatch_that_twin_and_operators_both_hold_is_counted_once():
     account = ledger.build(steprows.cpu(), shape_sum=whole)
     shared = 1097 * 0.0013
     assert account["residual"]["ms"] == pytest.approx(55.8 - 49.0 - (6.4 - shared), abs=0.1)
+    bound = ledger_judges.judge_regime(account)  # as the lane: the twin holds the operators' dispatch too
+    assert bound["numbers"]["host_ms"] == lane(account, "host")["python_dispatch"]
+    assert bound["numbers"]["host_ms"] == pytest.approx(6.35 - shared, abs=0.1)
+    for lang, said in (("en", "Python and dispatch 4.93 ms (9%)"), ("zh", "Python 和分发占 4.93 ms（9%）")):
+        assert said in findings.say(bound, lang)["sentence"]
 
 
 @pytest.mark.parametrize(

@@ -384,6 +384,9 @@ def test_launch_bound_is_said_only_of_short_kernels_and_an_empty_queue():
     short = [e for i in range(20) for e in make.launched(100 * i, 100 * i + 12, 100 * i + 20, i + 1)]
     spread = [e for i in range(20) for e in make.launched(100 * i, 100 * i + 8, 100 * i + 74, i + 1)]
     assert "LAUNCH_BOUND" in codes(measured(short))
+    (bound,) = [one for one in trace_judge.judge(measured(short))[1] if one["code"] == "LAUNCH_BOUND"]
+    for lang, said in (("en", "typically one is launched every"), ("zh", "通常每")):  # a median, which does not add up
+        assert said in findings.say(bound, lang)["sentence"]
     assert "LAUNCH_BOUND" not in codes(measured(spread))
 
 

@@ -15,6 +15,7 @@ from rocmlab import (
     findings,
     operator_judges,
     operator_study,
+    operator_tables,
     operators,
     problems,
     results,
@@ -560,6 +561,15 @@ def test_the_share_of_the_roof_is_arithmetic():
     assert evidence.roof(one, {"gb_s": 160.0}) == pytest.approx(50.0)
     assert evidence.roof(one, {"gb_s": 160.0, "float32_tflops": 25.0}) == pytest.approx(80.0)
     assert evidence.roof(one, {}) is None
+
+
+def test_float32_that_was_multiplied_in_tf32_is_called_so():
+    rows = [row("conv2d_3x3", precision="tf32"), row(precision="float32"), row("linear")]
+    for one in rows:
+        one["timed"] |= {"shapes": [[64, 64]]}
+    names = ["conv2d_3x3 float32 (TF32)", "mm float32", "linear float32"]
+    assert operator_tables.rate(rows, {})["operator"].tolist() == names
+    assert set(operator_tables.first(rows)["operator"]) == set(names)
 
 
 def test_attention_by_one_path_only():

@@ -139,7 +139,7 @@ def _ratio(row: Row) -> list[float]:
 
 def rate(rows: list[Row], ceilings: dict[str, float]) -> pd.DataFrame:
     """Return one row an operator whose work is known: time, TFLOP/s, GB/s (each input and output once), share of the
-    memory roof where one was measured and the data does not fit in a cache."""
+    roof that binds it, where that was measured."""
     lines = []
     for row in rows:
         own, timed = evidence.speed(row)[0], row.get("timed") or {}
@@ -148,12 +148,26 @@ def rate(rows: list[Row], ceilings: dict[str, float]) -> pd.DataFrame:
         shapes = ", ".join("x".join(map(str, shape)) for shape in timed["shapes"])
         line: dict[str, Any] = {"operator": named(row), "shapes": shapes, "device_ms": own}
         line |= {"tflop_s": timed["flop"] / own.median / 1e9, "gb_s": timed["bytes"] / own.median / 1e6}
-        line["roof_pct"] = evidence.roof(row, ceilings)
-        line["roof_pct_reason"] = words.both("none_roof")
-        if timed["bytes"] < ceiling.PAST_CACHE:
-            line |= {"roof_pct": None, "roof_pct_reason": words.both("none_past_cache")}
-        lines.append(line)
+        lines.append(line | _of_roof(row, ceilings))
     return pd.DataFrame(lines)
+
+
+def _of_roof(row: Row, ceilings: dict[str, float]) -> dict[str, Any]:
+    """Return the share of the roof that binds, or why there is none.
+
+    Memory is no roof for data that a cache may hold, and the products of 06 ran in no TF32.
+    """
+    floors, why = evidence.floors_ms(row, ceilings), None
+    cached = row["timed"]["bytes"] < ceiling.PAST_CACHE
+    if row.get("precision") == "tf32":
+        why = "none_tf32"
+    elif "memory" not in floors:
+        why = "none_roof"
+    elif cached and "products" not in floors:
+        why = "none_product_rate"
+    elif cached and floors["memory"] >= floors["products"]:
+        why = "none_past_cache"
+    return {"roof_pct": None, "roof_pct_reason": words.both(why)} if why else {"roof_pct": evidence.roof(row, ceilings)}
 
 
 def slow(rows: list[Row]) -> pd.DataFrame:

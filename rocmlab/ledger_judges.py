@@ -59,7 +59,7 @@ def _host(account: dict[str, Any]) -> dict[str, Any]:
     twin = account["quantities"].get("H") or {}
     if account["subject"]["device"] != "cpu":
         return twin
-    lane = next((row for row in account["host_lane"] if row["name"] == "python_dispatch"), {})
+    lane: dict[str, Any] = next((row for row in account["host_lane"] if row["name"] == "python_dispatch"), {})
     return lane if lane.get("ms") is not None else twin
 
 

@@ -145,7 +145,7 @@ def by_batches(points: list[tuple[int, float]]) -> Quantity | None:
     slope, base = statistics.linear_regression([b for b, _ in risen], [ms for _, ms in risen])
     pairs = [(a, b) for place, a in enumerate(risen) for b in risen[place + 1 :]]
     every = [a[1] + (b[1] - a[1]) / (b[0] - a[0]) * (1 - a[0]) for a, b in pairs]
-    ends = {"ms": base + slope, "low": min(every), "high": max(every), "n": len(risen), "grade": "D"}
+    ends: Quantity = {"ms": base + slope, "low": min(every), "high": max(every), "n": len(risen), "grade": "D"}
     why = "falls" if slope <= 0 else "above" if ends["low"] > alone else "negative" if ends["ms"] <= 0 else None
     given = {"batches": ", ".join(str(batch) for batch, _ in risen), "alone": words.number(alone, "ms")}
     reason = words.both(f"ledger_batches_{why}", ms=words.number(ends["ms"], "ms"), **given) if why else None

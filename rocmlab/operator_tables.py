@@ -155,9 +155,10 @@ def rate(rows: list[Row], ceilings: dict[str, float]) -> pd.DataFrame:
 def _of_roof(row: Row, ceilings: dict[str, float]) -> dict[str, Any]:
     """Return the share of the roof that binds, or why there is none.
 
-    Memory is no roof for data that a cache may hold, and the products of 06 ran in no TF32.
+    Memory is no roof for data that a cache may hold, and the products of 06 ran in no TF32. Nor are they a roof for an
+    operator that is faster, by fewer operations than are counted or by another library.
     """
-    floors, why = evidence.floors_ms(row, ceilings), None
+    floors, share, why = evidence.floors_ms(row, ceilings), evidence.roof(row, ceilings), None
     cached = row["timed"]["bytes"] < ceiling.PAST_CACHE
     if row.get("precision") == "tf32":
         why = "none_tf32"
@@ -167,7 +168,9 @@ def _of_roof(row: Row, ceilings: dict[str, float]) -> dict[str, Any]:
         why = "none_product_rate"
     elif cached and floors["memory"] >= floors["products"]:
         why = "none_past_cache"
-    return {"roof_pct": None, "roof_pct_reason": words.both(why)} if why else {"roof_pct": evidence.roof(row, ceilings)}
+    elif share is not None and share > 100:
+        why = "none_above"
+    return {"roof_pct": None, "roof_pct_reason": words.both(why)} if why else {"roof_pct": share}
 
 
 def slow(rows: list[Row]) -> pd.DataFrame:

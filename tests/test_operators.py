@@ -580,6 +580,7 @@ def test_data_in_a_cache_leaves_the_share_of_the_measured_product():
     assert share(one_row, **both) == (None, words.both("none_past_cache"))
     assert share(past_cache, **both) == share(past_cache, gb_s=200.0) == (pytest.approx(50.0), None)
     assert share(row("conv2d_3x3", precision="tf32"), **both) == (None, words.both("none_tf32"))
+    assert share(large, gb_s=200.0, float32_tflops=19.0) == (None, words.both("none_above"))  # 20 TFLOP/s were reached
     assert share(large, gb_s=200.0) == (None, words.both("none_product_rate"))
     assert share(large) == (None, words.both("none_roof"))
 

@@ -37,7 +37,7 @@ CHOICES = {"MATH": "math", "FLASH_ATTENTION": "flash", "EFFICIENT_ATTENTION": "e
 # Kernels by name, cuDNN first: its flash kernels say flash too. attn_fwd is AOTriton's, fmha_cutlass torch's own.
 KERNELS = (("cudnn", re.compile("cudnn", re.I)), ("flash", re.compile(r"flash|attn_fwd", re.I)),
            ("efficient", re.compile(r"fmha", re.I)), ("math", re.compile("softmax", re.I)))  # fmt: skip
-NEAR = 1.5  # a step measured at a context within this factor stands for this length
+NEAR = 1.5  # a decode step measured at a context within this factor stands for this length
 
 
 def own(rows: list[Row], other: bool = False) -> list[Row]:
@@ -160,13 +160,29 @@ def _line(
     line |= {"default_ms": times.get("default"), "math_ms": times.get("math"), "fused": fused}
     line |= {"fused_ms": forced.get(fused or ""), "fastest": min(forced, key=lambda name: forced[name], default=None)}
     line |= {"at_most": fused is None, **_gap(ran, fused, here[0], ceiling_gb_s)}
-    near = [one for one in whole_ms if 1 / NEAR <= one / length <= NEAR]
-    line["whole_ms"] = whole_ms[min(near, key=lambda one: abs(one - length))] if near else None
+    line["whole_ms"] = _whole(phase, length, whole_ms)
     for end in ("", "_low", "_high"):
         line[f"share_pct{end}"] = _share(line[f"gap_ms{end}"], line["whole_ms"], took["path"] == "math")
     if not line["whole_ms"]:
         line["whole_ms_reason"] = line["share_pct_reason"] = words.both("attention_no_step")
     return line | {"math_ops": (ran.get("math") or {}).get("ops"), "fused_ops": (ran.get(fused or "") or {}).get("ops")}
+
+
+def _whole(phase: str, length: int, whole_ms: dict[int, float]) -> float | None:
+    """Return the ms of the decode step or prefill that has this length; None where none was measured near it.
+
+    A step hardly depends on its context, so that of the nearest within NEAR stands for it. A prefill does: one of
+    another length stands for nothing, but the line between the two around it does.
+    """
+    if phase == "decode":
+        near = [one for one in whole_ms if 1 / NEAR <= one / length <= NEAR]
+        return whole_ms[min(near, key=lambda one: abs(one - length))] if near else None
+    below = max((one for one in whole_ms if one <= length), default=None)
+    above = min((one for one in whole_ms if one >= length), default=None)
+    if below is None or above is None or below == above:
+        return whole_ms.get(length)
+    part = (length - below) / (above - below)
+    return whole_ms[below] + part * (whole_ms[above] - whole_ms[below])
 
 
 def _gap(ran: dict[str, Row], fused: str | None, row: Row, ceiling_gb_s: float | None) -> dict[str, float | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from rocmlab import ledger_checks, profile_tables, words
+from rocmlab import ledger_checks, profile_tables, suspects_device, words
 from rocmlab.clues import Clues
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
@@ -63,7 +63,9 @@ def on_the_cpu(clues: Clues, verdicts: list[Verdict]) -> Finding | None:
     if clues.on_cpu:
         used = threads or 1
         numbers |= {"cpu_pct": min(100.0, 100 * used / cores)}
-        return finding("CPU_SHARE", numbers=numbers, variant="cpu", threads=used)
+        timed = suspects_device.one_row_times(clues)
+        variant = "cpu_one_core" if timed and timed["one_core"] and used > 1 else "cpu"
+        return finding("CPU_SHARE", numbers=numbers, variant=variant, threads=used)
     # Only where the host binds is its thread known to be busy all the time: else it may sleep while it waits.
     variant = "fallback" if fell else "gpu" if clues.binds("host") else "gpu_waits"
     return finding("CPU_SHARE", numbers=numbers, variant=variant)

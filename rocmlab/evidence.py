@@ -197,11 +197,16 @@ def first_call(row: Row) -> tuple[float | None, float | None]:
 def roof(row: Row, ceilings: dict[str, float]) -> float | None:
     """Return the share in % of the roof that binds; `ceilings` holds gb_s and <dtype>_tflops where measured."""
     _, steady = first_call(row)
-    timed = row.get("timed") or {}
+    floors = floors_ms(row, ceilings)
+    return 100 * max(floors.values()) / steady if floors and steady else None
+
+
+def floors_ms(row: Row, ceilings: dict[str, float]) -> dict[str, float]:
+    """Return {memory, products}: the least time in ms that a row's bytes and its products need, where measured."""
+    timed, floors = row.get("timed") or {}, {}
     bandwidth, rate = ceilings.get("gb_s"), ceilings.get(f"{row.get('compute_dtype')}_tflops")
-    floors = []
     if bandwidth and timed.get("bytes"):
-        floors.append(timed["bytes"] / bandwidth / 1e6)
+        floors["memory"] = timed["bytes"] / bandwidth / 1e6
     if rate and timed.get("flop"):
-        floors.append(timed["flop"] / rate / 1e9)
-    return 100 * max(floors) / steady if floors and steady else None
+        floors["products"] = timed["flop"] / rate / 1e9
+    return floors

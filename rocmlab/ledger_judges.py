@@ -33,7 +33,7 @@ def judge(account: dict[str, Any] | None) -> list[Finding]:
 def judge_regime(account: dict[str, Any]) -> Finding:
     """Say which lane binds, how long both are, and how much of the other is hidden."""
     found, regime = account["quantities"], account["regime"]
-    step, host, device = found["T"], found.get("H") or {}, account["device_ms"] or {}
+    step, host, device = found["T"], _host(account), account["device_ms"] or {}
     given = {"step_ms": step["ms"], "host_ms": host.get("ms"), "device_ms": device.get("ms")}
     given |= {"hidden_ms": account["hidden_ms"], "residual_pct": account["residual_pct"]}
     for key in [key for key, value in given.items() if value is None]:
@@ -49,6 +49,18 @@ def judge_regime(account: dict[str, Any]) -> Finding:
     if regime == "device_bound" and variant == "ledger" and not known(host):
         variant = "ledger_alone"
     return finding(BOUND[regime], numbers=given, variant=variant, **said, why=why(account))
+
+
+def _host(account: dict[str, Any]) -> dict[str, Any]:
+    """Return the host's part: the twin's step, on a CPU without what of it belongs to the operators (as the lane says).
+
+    There host and operators follow one another, so that what both hold may not count twice.
+    """
+    twin = account["quantities"].get("H") or {}
+    if account["subject"]["device"] != "cpu":
+        return twin
+    lane: dict[str, Any] = next((row for row in account["host_lane"] if row["name"] == "python_dispatch"), {})
+    return lane if lane.get("ms") is not None else twin
 
 
 def absent(ended: list[dict[str, Any]]) -> dict[str, str] | None:

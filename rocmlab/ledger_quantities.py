@@ -132,7 +132,9 @@ def _carried(a: int, b: int, points: dict[int, float], depth: int) -> float:
 def by_batches(points: list[tuple[int, float]]) -> Quantity | None:
     """Return the device time of one row, carried back from the batches at which the step has risen above batch 1.
 
-    Three risen batches make a line; fewer make none. A rough figure: kernels change with the batch.
+    Three risen batches make a line; fewer make none. A rough figure: kernels change with the batch, and where another
+    kernel serves several rows the line falls, or meets one row above the step that it was measured at: it then does not
+    count.
     """
     alone = next((ms for batch, ms in points if batch == 1), None)
     if alone is None:
@@ -143,8 +145,11 @@ def by_batches(points: list[tuple[int, float]]) -> Quantity | None:
     slope, base = statistics.linear_regression([b for b, _ in risen], [ms for _, ms in risen])
     pairs = [(a, b) for place, a in enumerate(risen) for b in risen[place + 1 :]]
     every = [a[1] + (b[1] - a[1]) / (b[0] - a[0]) * (1 - a[0]) for a, b in pairs]
-    ends = {"ms": base + slope, "low": min(every), "high": max(every), "n": len(risen), "grade": "D"}
-    return ends | {"method": "batch raised until the step rises", "valid": base + slope > 0, "reason": None}
+    ends: Quantity = {"ms": base + slope, "low": min(every), "high": max(every), "n": len(risen), "grade": "D"}
+    why = "falls" if slope <= 0 else "above" if ends["low"] > alone else "negative" if ends["ms"] <= 0 else None
+    given = {"batches": ", ".join(str(batch) for batch, _ in risen), "alone": words.number(alone, "ms")}
+    reason = words.both(f"ledger_batches_{why}", ms=words.number(ends["ms"], "ms"), **given) if why else None
+    return ends | {"method": "batch raised until the step rises", "valid": why is None, "reason": reason}
 
 
 def launches(

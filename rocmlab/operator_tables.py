@@ -15,6 +15,11 @@ from rocmlab.sections import Text
 SHOWN = 20  # rows of a table of the longest or the slowest
 
 
+def named(row: Row) -> str:
+    """Return operator and dtype; float32 that was multiplied in TF32, as cuDNN does by default, says so."""
+    return f"{row['op']} {row['dtype']}" + (" (TF32)" if row.get("precision") == "tf32" else "")
+
+
 def matrix(rows: list[Row]) -> pd.DataFrame:
     """Return one row a family and one column a dtype: passed / tried, with the worst verdict where one did not pass."""
     dtypes = list(dict.fromkeys(row["dtype"] for row in rows))
@@ -63,7 +68,7 @@ def failed(rows: list[Row], *, hip: bool) -> pd.DataFrame:
         entry = problems.table().get(known or "")
         lines.append(
             {
-                "operator": f"{row['op']} {row['dtype']}",
+                "operator": named(row),
                 "verdict": words.both(f"op_{code}"),
                 "said": operator_judges.first_line(row),
                 "known": {lang: entry[lang]["what"] for lang in words.LANGUAGES} if entry else None,
@@ -95,7 +100,7 @@ def changed(rows: list[Row], before: list[Row]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "operator": f"{row['op']} {row['dtype']}",
+                "operator": named(row),
                 "before": words.both(f"op_{then}"),
                 "now": words.both(f"op_{now}"),
                 "said": operator_judges.first_line(row) if now not in evidence.SOUND else "",
@@ -110,7 +115,7 @@ def first(rows: list[Row]) -> pd.DataFrame:
     for row in rows:
         first, steady = evidence.first_call(row)
         if first and steady and first > 10 * steady:
-            lines.append({"operator": f"{row['op']} {row['dtype']}", "first_ms": first, "steady_ms": steady})
+            lines.append({"operator": named(row), "first_ms": first, "steady_ms": steady})
     lines.sort(key=lambda line: -line["first_ms"])
     return pd.DataFrame(lines[:SHOWN])
 
@@ -134,21 +139,38 @@ def _ratio(row: Row) -> list[float]:
 
 def rate(rows: list[Row], ceilings: dict[str, float]) -> pd.DataFrame:
     """Return one row an operator whose work is known: time, TFLOP/s, GB/s (each input and output once), share of the
-    memory roof where one was measured and the data does not fit in a cache."""
+    roof that binds it, where that was measured."""
     lines = []
     for row in rows:
         own, timed = evidence.speed(row)[0], row.get("timed") or {}
         if own is None or not own.median or not timed.get("flop"):
             continue
         shapes = ", ".join("x".join(map(str, shape)) for shape in timed["shapes"])
-        line: dict[str, Any] = {"operator": f"{row['op']} {row['dtype']}", "shapes": shapes, "device_ms": own}
+        line: dict[str, Any] = {"operator": named(row), "shapes": shapes, "device_ms": own}
         line |= {"tflop_s": timed["flop"] / own.median / 1e9, "gb_s": timed["bytes"] / own.median / 1e6}
-        line["roof_pct"] = evidence.roof(row, ceilings)
-        line["roof_pct_reason"] = words.both("none_roof")
-        if timed["bytes"] < ceiling.PAST_CACHE:
-            line |= {"roof_pct": None, "roof_pct_reason": words.both("none_past_cache")}
-        lines.append(line)
+        lines.append(line | _of_roof(row, ceilings))
     return pd.DataFrame(lines)
+
+
+def _of_roof(row: Row, ceilings: dict[str, float]) -> dict[str, Any]:
+    """Return the share of the roof that binds, or why there is none.
+
+    Memory is no roof for data that a cache may hold, and the products of 06 ran in no TF32. Nor are they a roof for an
+    operator that is faster, by fewer operations than are counted or by another library.
+    """
+    floors, share, why = evidence.floors_ms(row, ceilings), evidence.roof(row, ceilings), None
+    cached = row["timed"]["bytes"] < ceiling.PAST_CACHE
+    if row.get("precision") == "tf32":
+        why = "none_tf32"
+    elif "memory" not in floors:
+        why = "none_roof"
+    elif cached and "products" not in floors:
+        why = "none_product_rate"
+    elif cached and floors["memory"] >= floors["products"]:
+        why = "none_past_cache"
+    elif share is not None and share > 100:
+        why = "none_above"
+    return {"roof_pct": None, "roof_pct_reason": words.both(why)} if why else {"roof_pct": share}
 
 
 def slow(rows: list[Row]) -> pd.DataFrame:
@@ -156,7 +178,7 @@ def slow(rows: list[Row]) -> pd.DataFrame:
     for row in rows:
         own, cpu = evidence.speed(row)
         if own and cpu and evidence.levels(row)["faster_than_cpu"] != "yes":
-            line: dict[str, Any] = {"operator": f"{row['op']} {row['dtype']}", "device_ms": own, "cpu_ms": cpu}
+            line: dict[str, Any] = {"operator": named(row), "device_ms": own, "cpu_ms": cpu}
             line["device_over_cpu_ratio"] = cpu.median / own.median
             lines.append(line)
     lines.sort(key=lambda line: line["device_over_cpu_ratio"])

@@ -15,7 +15,7 @@ LABELS = {
     name: words.both(f"column_{name}")
     for name in (
         *("asked", "answer", "measured", "tpot_ms", "times_clean_ratio", "step", "wall_ms", "operators", "kernels"),
-        *("launches", "busy_pct", "not_handed_over_pct", "waiting_calls", "verdict", "part", "time_ms", "share_pct"),
+        *("launches", "busy_pct", "no_work_pct", "waiting_calls", "verdict", "part", "time_ms", "share_pct"),
         *("library", "n", "kernel", "mean_us", "call", "behind", "name", "self_cpu_us"),
     )
 }
@@ -56,7 +56,7 @@ def steps_table(metrics: dict[str, Any]) -> pd.DataFrame:
     reason = words.both("reason_no_device_events")
     columns = {
         "kernels": "kernels", "launches": "launch_calls", "busy_pct": "busy_in_span_pct",
-        "not_handed_over_pct": "starved_pct_of_window", "waiting_calls": "sync_calls",
+        "no_work_pct": "starved_pct_of_window", "waiting_calls": "sync_calls",
     }  # fmt: skip
     lines = []
     for step in metrics.get("steps", []):

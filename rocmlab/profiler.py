@@ -139,7 +139,8 @@ def split(line: Timeline, window: Window, gaps: idle.Gaps, main: int | None) -> 
 
 
 def _starved(line: Timeline, window: Window, gaps: idle.Gaps, why: Counter[str]) -> dict[str, Any]:
-    """Return the time for which the host had handed over nothing, and what of the host it went to."""
+    """Return the time for which no work had reached the device (M6: not handed over, or still on its way), and what of
+    the host it went to."""
     starved = sum(ticks for cause, ticks in why.items() if cause.startswith("host:")) + why["launch_latency"]
     loading = min(launches.cold_ticks(line, window), why["host:launch_api"])
     parts = {

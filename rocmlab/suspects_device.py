@@ -137,16 +137,27 @@ def _operators(clues: Clues, suspect: str, wanted: Callable[[Row], bool]) -> Ver
 
 
 def one_core(clues: Clues) -> dict[str, str] | None:
-    """Say, on a CPU, whether a product of one row uses more than one core; None on a GPU."""
+    """Say, on a CPU, whether the product of one row that was timed uses more than one core; None on a GPU."""
     if not clues.on_cpu:
         return None
-    rows = {(row.get("way"), row.get("threads")): median(row.get("samples_ms")) for row in clues.table("one_row")}
-    most = max((count for way, count in rows if way == "as_it_is" and is_number(count)), default=1)
-    alone, every = rows.get(("as_it_is", 1)), rows.get(("as_it_is", most))
-    if most < 2 or not alone or not every:
+    times = one_row_times(clues)
+    if times is None:
         return dict.fromkeys(words.LANGUAGES, "")
-    key = "verdict_one_core" if every > ONE_CORE * alone else "verdict_many_cores"
-    return words.both(key, alone=ms(alone), every=ms(every), threads=most)
+    key = "verdict_one_core" if times["one_core"] else "verdict_many_cores"
+    return words.both(key, **times | {end: ms(times[end]) for end in ("alone", "every")})
+
+
+def one_row_times(clues: Clues) -> dict[str, Any] | None:
+    """Return {name, threads, alone, every, one_core} of the product of one row that was timed with one thread and with
+    all (in ms); None where it was not."""
+    rows = [row for row in clues.table("one_row") if row.get("way") == "as_it_is" and is_number(row.get("threads"))]
+    times = {row["threads"]: median(row.get("samples_ms")) for row in rows}
+    most = max(times, default=1)
+    alone, every = times.get(1), times.get(most)
+    if most < 2 or not alone or not every:
+        return None
+    found = {"name": rows[0].get("name") or words.NONE, "threads": most, "alone": alone, "every": every}
+    return found | {"one_core": every > ONE_CORE * alone}
 
 
 def slow_products(clues: Clues) -> Verdict:

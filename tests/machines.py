@@ -293,7 +293,7 @@ def slow_cpu() -> Clues:
         "lengths": lengths(57.0, device="cpu", dtype="float32", weights=weights), "ceiling": memory(62.0, "cpu")[:6],
         "shapes": shapes(62.0, 0.20, small_us=8.0, scale=0.45, device="cpu"),
         "batches": batches(57.0, 1.6, device="cpu"),
-        "one_row": [{"way": "as_it_is", "threads": n, "samples_ms": samples(9.9)} for n in (1, 2)],
+        "one_row": [{"name": "lm_head", "way": "as_it_is", "threads": n, "samples_ms": samples(9.9)} for n in (1, 2)],
         "gemm_rate": rates("cpu", float32=0.15, bfloat16=0.11),
         "experiments": [remedy("rows_padded", 0.55), remedy("bfloat16", 0.6)],
     }  # fmt: skip

@@ -129,6 +129,15 @@ def test_the_gap_is_of_all_layers_and_the_share_of_a_step_with_math_in_it():
     assert far[0]["share_pct"] is None and far[0]["share_pct_reason"]["en"]
 
 
+def test_a_prefill_is_of_its_own_length_or_lies_between_its_neighbours():
+    rows = study(lengths=(64, 256, 384, 512, 1024))
+    lines = attention_tables.costs(rows, "prefill", {128: 200.0, 384: 572.0, 640: 1000.0})
+    assert [one["whole_ms"] for one in lines] == [None, 386.0, 572.0, 786.0, None]  # never one of another length
+    assert [one["share_pct"] is None for one in lines] == [True, False, False, False, True]
+    assert lines[0]["share_pct_reason"] == lines[-1]["whole_ms_reason"] and lines[0]["share_pct_reason"]["zh"]
+    assert {one["whole_ms"] for one in attention_tables.costs(rows, "prefill", {})} == {None}
+
+
 def test_a_call_that_the_host_queues_slower_than_the_device_works_costs_what_the_host_takes():
     rows = [case("default", 64, 0.01, path="flash", host=0.03), case("math", 64, 0.01, host=0.1)]
     rows.append(case("flash", 64, 0.01, path="flash", host=0.03))

@@ -272,11 +272,15 @@ def test_a_spilled_card_and_one_that_holds_the_model():
     assert supported(m.spilled())[0] == "spilled"
 
 
+BOTH_CORES = [{"name": "lm_head", "way": "as_it_is", "threads": n, "samples_ms": m.samples(9.9 / n)} for n in (1, 2)]
+
+
 def test_a_cpu_that_uses_one_core_for_a_row():
-    found = judged(m.slow_cpu(), "slow_products")
-    assert "as long with one thread as with 2" in found.evidence["en"] and "uses one core" in found.evidence["en"]
-    other = [{"way": "as_it_is", "threads": n, "samples_ms": m.samples(9.9 / n)} for n in (1, 2)]
-    assert "one core" not in judged(changed(m.slow_cpu(), one_row=other), "slow_products").evidence["en"]
+    found = judged(m.slow_cpu(), "slow_products").evidence
+    assert "lm_head takes as long with one thread as with 2 (9.90 ms and 9.90 ms)" in found["en"]
+    assert "such a product uses one core" in found["en"] and "lm_head 用 1 个线程与用 2 个线程时间相同" in found["zh"]
+    both = judged(changed(m.slow_cpu(), one_row=BOTH_CORES), "slow_products").evidence
+    assert "one core" not in both["en"] and "lm_head takes 9.90 ms with one thread and 4.95 ms with 2" in both["en"]
     assert supported(m.slow_cpu()) == ["slow_products"] and supported(m.cpu_at_roof()) == ["bandwidth"]
 
 
@@ -393,11 +397,20 @@ def test_the_two_everyday_questions():
     on_windows = dataclasses.replace(m.gfx1032(), snapshot=m.snapshot("Windows-11-10.0.26100-SP0"))
     assert variants(m.h200()) == {"TASK_MANAGER_GPU": "low", "CPU_SHARE": "gpu"}
     assert variants(on_windows) == {"TASK_MANAGER_GPU": "high_windows", "CPU_SHARE": "gpu_waits"}  # the device binds
-    assert variants(m.slow_cpu()) == {"TASK_MANAGER_GPU": "cpu", "CPU_SHARE": "cpu"}
+    assert variants(m.slow_cpu()) == {"TASK_MANAGER_GPU": "cpu", "CPU_SHARE": "cpu_one_core"}
+    for rows in (BOTH_CORES, []):  # products that use both cores, or that nobody timed
+        assert variants(changed(m.slow_cpu(), one_row=rows))["CPU_SHARE"] == "cpu"
     assert variants(one_operator(device="cpu"))["CPU_SHARE"] == "fallback"
     assert "TASK_MANAGER_GPU" not in variants(m.clues(None, {}))
     (share,) = [one for one in everyday.judge(m.h200(), []) if one["code"] == "CPU_SHARE"]
     assert share["numbers"]["one_thread_pct"] == pytest.approx(100 / 16)
+
+
+def test_a_cpu_whose_products_keep_one_of_its_threads_busy_shows_less_than_all():
+    share = everyday.on_the_cpu(m.slow_cpu(), [])  # 2 of 16 threads
+    assert "2 of 16 threads are set" in findings.say(share)["sentence"]
+    for lang, said in (("en", "between 6% and 12%"), ("zh", "6% 到 12% 之间")):
+        assert said in findings.say(share, lang)["sentence"]
 
 
 def busy(device_ms, upper=False):

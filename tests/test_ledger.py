@@ -281,6 +281,27 @@ def test_batches_carry_back_to_one_row_only_where_the_step_has_risen():
     assert (account["device_by"], account["regime"]) == ("batches", "host_bound")
 
 
+@pytest.mark.parametrize(
+    ("points", "ms", "said"),
+    [
+        ([(1, 40.2), (2, 61.5), (4, 59.4), (8, 57.6)], 61.78, ("falls as rows are added", "反而下降")),
+        ([(1, 40.0), (2, 61.0), (4, 63.0), (8, 67.0)], 60.0, ("more than the whole step of batch 1 (40.0 ms)", "超过")),
+        ([(1, 10.0), (8, 14.0), (16, 54.0), (32, 134.0)], -21.0, ("no time at all (-21.0 ms)", "不是正数")),
+    ],
+)
+def test_a_line_through_batches_that_says_nothing_of_one_row_does_not_count(points, ms, said):
+    found = ledger_quantities.by_batches(points)
+    assert found["ms"] == pytest.approx(ms, abs=0.01) and not found["valid"]
+    assert said[0] in found["reason"]["en"] and said[1] in found["reason"]["zh"]
+    account = build(unqueued(steprows.h200(D_graph=None)), batches=points)
+    assert check(account, "one_way")["numbers"]["ways"] == 1  # the trace alone
+
+
+def test_a_rough_line_whose_bar_reaches_the_step_of_one_row_still_counts():
+    assert ledger_quantities.by_batches([(1, 10.0), (2, 13.0), (4, 19.0), (8, 25.0)])["valid"]  # 10 to 13 ms
+    assert ledger_quantities.by_batches([(1, 10.0), (2, 13.0), (4, 16.0), (8, 22.0)])["valid"] is False  # 11.5 exactly
+
+
 def test_a_trace_of_another_notebook_serves_where_this_process_has_none():
     account = build(steprows.h200(D_busy=None), trace={"busy_ms": [3.3, 3.4, 3.5], "kernels": 1600})
     assert account["quantities"]["D_busy"]["grade"] == "A"
@@ -489,6 +510,11 @@ def test_dispatch_that_twin_and_operators_both_hold_is_counted_once():
     account = ledger.build(steprows.cpu(), shape_sum=whole)
     shared = 1097 * 0.0013
     assert account["residual"]["ms"] == pytest.approx(55.8 - 49.0 - (6.4 - shared), abs=0.1)
+    bound = ledger_judges.judge_regime(account)  # as the lane: the twin holds the operators' dispatch too
+    assert bound["numbers"]["host_ms"] == lane(account, "host")["python_dispatch"]
+    assert bound["numbers"]["host_ms"] == pytest.approx(6.35 - shared, abs=0.1)
+    for lang, said in (("en", "Python and dispatch 4.93 ms (9%)"), ("zh", "Python 和分发占 4.93 ms（9%）")):
+        assert said in findings.say(bound, lang)["sentence"]
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ from rocmlab import (
     findings,
     operator_judges,
     operator_study,
+    operator_tables,
     operators,
     problems,
     results,
     runner,
     tolerance,
+    words,
     worker,
 )
 from rocmlab.sections import operators as section_02
@@ -560,6 +562,48 @@ def test_the_share_of_the_roof_is_arithmetic():
     assert evidence.roof(one, {"gb_s": 160.0}) == pytest.approx(50.0)
     assert evidence.roof(one, {"gb_s": 160.0, "float32_tflops": 25.0}) == pytest.approx(80.0)
     assert evidence.roof(one, {}) is None
+
+
+def share(one, **ceilings):
+    """The share of the roof in the table of rates, and why there is none."""
+    one["timed"] = {"shapes": [[64, 64]]} | one["timed"]
+    (line,) = operator_tables.rate([one], ceilings).to_dict("records")
+    return line["roof_pct"], line.get("roof_pct_reason")
+
+
+def test_data_in_a_cache_leaves_the_share_of_the_measured_product():
+    large = row(steady_ms=[0.1] * 6)  # 0.04 ms of memory at 200 GB/s, 0.08 ms of products at 25 TFLOP/s
+    one_row = row("linear_one_row", timed={"bytes": 8_000_000, "flop": 4e6})
+    past_cache = row("linear", timed={"bytes": 600_000_000, "flop": 4e6}, steady_ms=[6.0] * 6)
+    both = {"gb_s": 200.0, "float32_tflops": 25.0}
+    assert share(large, **both) == (pytest.approx(80.0), None)
+    assert share(one_row, **both) == (None, words.both("none_past_cache"))
+    assert share(past_cache, **both) == share(past_cache, gb_s=200.0) == (pytest.approx(50.0), None)
+    assert share(row("conv2d_3x3", precision="tf32"), **both) == (None, words.both("none_tf32"))
+    assert share(large, gb_s=200.0, float32_tflops=19.0) == (None, words.both("none_above"))  # 20 TFLOP/s were reached
+    assert share(large, gb_s=200.0) == (None, words.both("none_product_rate"))
+    assert share(large) == (None, words.both("none_roof"))
+
+
+def test_the_roofs_of_a_section_are_those_of_its_own_device(tmp_path):
+    run = results.start("02", str(tmp_path))
+    for device, dtype, ms, tf32 in (
+        ("cuda:0", "float32", 1.0, False), ("cuda:0", "float32", 0.1, True), ("cuda:0", "float16", 0.5, True),
+        ("cpu", "bfloat16", 1.0, None),
+    ):  # fmt: skip
+        run.append("gemm_rate", {"device": device, "dtype": dtype, "m": 1000, "n": 1000, "k": 1000, "tf32": tf32,
+                                 "samples_ms": [ms] * 6})  # fmt: skip
+    given = section_02._ceilings(run.path, [row()])
+    assert given == {"float32_tflops": pytest.approx(2.0), "float16_tflops": pytest.approx(4.0)}
+
+
+def test_float32_that_was_multiplied_in_tf32_is_called_so():
+    rows = [row("conv2d_3x3", precision="tf32"), row(precision="float32"), row("linear")]
+    for one in rows:
+        one["timed"] |= {"shapes": [[64, 64]]}
+    names = ["conv2d_3x3 float32 (TF32)", "mm float32", "linear float32"]
+    assert operator_tables.rate(rows, {})["operator"].tolist() == names
+    assert set(operator_tables.first(rows)["operator"]) == set(names)
 
 
 def test_attention_by_one_path_only():

@@ -10,7 +10,7 @@ from damage import with_odd_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocmlab import findings, profiler, readers, trace_judge
+from rocmlab import findings, profile_tables, profiler, readers, trace_judge
 from rocmlab.readers import traces
 
 
@@ -119,6 +119,18 @@ def test_each_token_by_hand(two):
         # Handed over too late for 51 of 96 us of idle time, 53 %; the rest is queued or after the last kernel.
         assert (step["starved_us"], step["verdict"], step["cause"]) == (51.0, "MIXED", None)
     assert first["name"] == "decode_token#0"
+
+
+def test_the_time_without_work_holds_work_on_its_way_and_says_so(two):
+    assert two["starved_us"] == sum(us for why, us in two["idle_why_us"].items() if why.startswith("host:")) + 48.0
+    table = findings.messages()
+    for lang, said in (("en", "no work had reached it"), ("zh", "还没有工作到达")):
+        assert said in findings.say(trace_judge.judge(two)[1][0], lang)["sentence"]
+        for one in (table["MIXED"], table["HOST_BOUND"], *table["HOST_BOUND"]["variants"].values()):
+            sentence = one[lang]["sentence"]
+            assert (said in sentence) is ("{starved_pct" in sentence), sentence
+    row = profile_tables.steps_table(two).iloc[0]
+    assert row["no_work_pct"] == pytest.approx(100 * 51 / 120, abs=0.001)
 
 
 def test_the_verdict_and_its_numbers(two):
@@ -372,6 +384,9 @@ def test_launch_bound_is_said_only_of_short_kernels_and_an_empty_queue():
     short = [e for i in range(20) for e in make.launched(100 * i, 100 * i + 12, 100 * i + 20, i + 1)]
     spread = [e for i in range(20) for e in make.launched(100 * i, 100 * i + 8, 100 * i + 74, i + 1)]
     assert "LAUNCH_BOUND" in codes(measured(short))
+    (bound,) = [one for one in trace_judge.judge(measured(short))[1] if one["code"] == "LAUNCH_BOUND"]
+    for lang, said in (("en", "typically one is launched every"), ("zh", "通常每")):  # a median, which does not add up
+        assert said in findings.say(bound, lang)["sentence"]
     assert "LAUNCH_BOUND" not in codes(measured(spread))
 
 

@@ -55,6 +55,9 @@ def test_device_time_is_related_to_the_clean_step(tmp_path):
     made = profiler.section(made_up(tmp_path, make.two_tokens(), arms).path)
     found = next(found for found in made.findings if found["code"] == "HOST_BOUND_CLEAN")
     assert found["numbers"] == {"device_busy_ms": 0.024, "clean_tpot_ms": 0.1, "busy_clean_pct": 24.0}
+    for cause in ("DISPATCH", "LAUNCH"):  # ranked in profiled time, in which the host takes about twice as long
+        for lang, said in (("en", "Under the profiler most of the waiting"), ("zh", "开 profiler 时，等待的大部分")):
+            assert said in findings.say(found | {"variant": cause}, lang)["sentence"]
     assert made.answers["slow"] == found
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rocmlab import ceiling, evidence, figures, operator_judges, operator_study, opinfo, results, sensor_judges, words
+from rocmlab import (
+    ceiling,
+    evidence,
+    figures,
+    gemm_judges,
+    operator_judges,
+    operator_study,
+    opinfo,
+    results,
+    sensor_judges,
+    words,
+)
 from rocmlab import operator_tables as tables
 from rocmlab.evidence import Row
 from rocmlab.sections import Figure, Section, Table, Text, question, snapshot
@@ -53,13 +64,17 @@ def section(run: Path) -> Section:
 
 
 def _ceilings(run: Path, rows: list[Row]) -> dict[str, float]:
-    """Return the measured bandwidth of this device as gb_s, where this run has one."""
+    """Return the measured bandwidth of this device as gb_s and its best products as <dtype>_tflops, where this run has
+    them."""
     found: dict[str, float] = {}
     device = rows[0].get("device_asked")
     best = ceiling.bandwidth([one for one in results.rows(run, "ceiling") if one.get("device") == device])
     if best:
         found["gb_s"] = best.gb_s
-    return found
+    products = [row for row in results.rows(run, "gemm_rate") if row.get("device") == device]
+    exact = [row for row in products if not (row.get("tf32") and row.get("dtype") == "float32")]
+    rates = {str(row.get("dtype")): gemm_judges.rate_tflops(exact, str(row.get("dtype"))) for row in exact}
+    return found | {f"{dtype}_tflops": rate for dtype, rate in rates.items() if rate}
 
 
 # ---- figure

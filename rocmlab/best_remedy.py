@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
-from rocmlab import experiment_judges, remedies, words
+from rocmlab import experiment_judges, gemm_judges, remedies, words
 from rocmlab.clues import Clues
 from rocmlab.findings import Finding, finding
 from rocmlab.rates import is_number
 
 OTHER_PACE = 1.25  # the gain over the step taken apart, over the gain in turns: beyond, both are said
-SLOWER = 2.0  # times as long as float32, as 06 says it of a CPU's 16-bit products
 
 
 def judge(clues: Clues) -> Finding | None:
@@ -54,16 +52,10 @@ def _pace(clues: Clues, best: dict[str, Any]) -> dict[str, str]:
 
 def _decode_only(clues: Clues, dtype: str) -> dict[str, str]:
     """Return that a dtype which makes decode faster makes long prompts slower, where 06 timed such products."""
-    rates = {}
-    for row in clues.table("gemm_rate"):
-        samples = row.get("samples_ms")
-        if samples and is_number(row.get("flops")):
-            rates[row["dtype"], row["m"]] = row["flops"] / statistics.median(samples)
-    shared = [size for kind, size in rates if kind == dtype and ("float32", size) in rates]
-    times = rates["float32", max(shared)] / rates[dtype, max(shared)] if shared else 0.0
-    if not clues.on_cpu or times < SLOWER:
+    ratio = gemm_judges.over([gemm_judges.rated(row, {}) for row in clues.table("gemm_rate")], dtype, "float32")
+    if not clues.on_cpu or ratio is None or ratio >= gemm_judges.HALF_SLOW:
         return dict.fromkeys(words.LANGUAGES, "")
-    return words.both("remedy_decode_only", dtype=dtype, times=words.number(times))
+    return words.both("remedy_decode_only", dtype=dtype, times=words.number(1 / ratio))
 
 
 def _costs(costs: dict[str, Any], lang: str) -> str:

@@ -188,7 +188,7 @@ def _slow(items: list[Item]) -> list[Finding]:
 
 def _bfloat16(items: list[Item], supported: bool | None, device: str) -> list[Finding]:
     """bfloat16 far below float16 is emulated, whatever is_bf16_supported() says; on a CPU float16 is the odd one."""
-    ratio = _over(items, "bfloat16", "float16")
+    ratio = over(items, "bfloat16", "float16")
     if ratio is None or device == "cpu" or EMULATED <= ratio < AS_FAST:
         return []
     given = {"bfloat16_over_float16": ratio}
@@ -204,7 +204,7 @@ def _half_on_cpu(items: list[Item], device: str) -> list[Finding]:
         return []
     said = []
     for dtype in ("float16", "bfloat16"):
-        ratio = _over(items, dtype, "float32")
+        ratio = over(items, dtype, "float32")
         if ratio is not None and (ratio < HALF_SLOW or ratio >= 1):
             given = {f"{dtype}_over_float32": ratio}
             code = "CPU_HALF_SLOW" if ratio < HALF_SLOW else "CPU_HALF_FAST"
@@ -212,8 +212,8 @@ def _half_on_cpu(items: list[Item], device: str) -> list[Finding]:
     return said
 
 
-def _over(items: list[Item], one: str, other: str) -> float | None:
-    """Return the ratio of two dtypes' rates at the largest size that both have, None where they share none."""
+def over(items: list[Item], one: str, other: str) -> float | None:
+    """Return the ratio of two dtypes' rates (of `rated` products) at the largest size that both have, else None."""
     sizes_of = {
         dtype: {(i["m"], i["n"], i["k"]): i["tflops"] for i in items if i["dtype"] == dtype and i["tflops"]}
         for dtype in (one, other)

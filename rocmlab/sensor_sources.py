@@ -18,7 +18,7 @@ import psutil
 
 from rocmlab import isolate, timing, tools, windows
 from rocmlab.linux import ROOT, read
-from rocmlab.readers import decode, smi
+from rocmlab.readers import decode, nvidia_smi, smi
 
 Read = Callable[[], dict[str, Any]]
 LIMIT_S = 5
@@ -173,7 +173,7 @@ def card_of(name: str, text: str, bus: str | None) -> dict[str, Any]:
     """Return the row of one card from a program's text: by PCI address where it prints one, else the only one."""
     if not text.strip():
         return {}
-    cards = smi.parse_nvidia(text) if name == "nvidia-smi" else smi.parse(text)["gpus"]
+    cards = nvidia_smi.parse(text) if name == "nvidia-smi" else smi.parse(text)["gpus"]
     mine = [card for card in cards if bus and str(card.get("bus") or "").lower() == bus.lower()]
     if not mine and not any(bus and card.get("bus") for card in cards):  # one that prints another address is another
         mine = cards

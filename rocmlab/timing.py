@@ -12,7 +12,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,32 +111,36 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval |
 @functools.lru_cache(512)
 def _ratio_interval(blocks: tuple[tuple[float, float], ...]) -> Interval | None:
     """Do so once: tables, figures and findings ask about the same samples."""
-    if not blocks:
+    if not blocks or not all(below for _, below in blocks):  # no ratio to nothing, which a record of others may hold
         return None
     each = [above / below for above, below in blocks]
+    whole = statistics.median(each)
     if len(each) < MIN_REPEATS:
-        return Interval(statistics.median(each), min(each), max(each), len(each), enough=False)
+        return Interval(whole, min(each), max(each), len(each), enough=False)
+    return _bootstrap(whole, len(each), lambda draw: statistics.median(draw.choices(each, k=len(each))))
+
+
+def _bootstrap(whole: float, n: int, drawn: Callable[[random.Random], float]) -> Interval:
     draw = random.Random(BOOTSTRAP_SEED)
-    drawn = sorted(statistics.median(draw.choices(each, k=len(each))) for _ in range(BOOTSTRAP_ROUNDS))
+    found = sorted(drawn(draw) for _ in range(BOOTSTRAP_ROUNDS))
     cut = round(0.025 * BOOTSTRAP_ROUNDS)
-    return Interval(statistics.median(each), drawn[cut], drawn[-cut - 1], len(each), enough=True)
+    return Interval(whole, found[cut], found[-cut - 1], n, enough=True)
 
 
 def apart_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
-    """Return median(above) / median(below) of samples that were not taken in turns, such as two runs', each drawn by
-    itself; with fewer than six on a side, the widest ratios that the samples allow."""
+    """Return median(above) / median(below) of samples above zero that were not taken in turns, such as two runs', each
+    drawn by itself; with fewer than six on a side, the widest ratios that the samples allow."""
     if not above or not below:
         return None
     whole, n = statistics.median(above) / statistics.median(below), min(len(above), len(below))
     if n < MIN_REPEATS:
         return Interval(whole, min(above) / max(below), max(above) / min(below), n, enough=False)
-    draw = random.Random(BOOTSTRAP_SEED)
-    drawn = sorted(
-        statistics.median(draw.choices(above, k=len(above))) / statistics.median(draw.choices(below, k=len(below)))
-        for _ in range(BOOTSTRAP_ROUNDS)
-    )
-    cut = round(0.025 * BOOTSTRAP_ROUNDS)
-    return Interval(whole, drawn[cut], drawn[-cut - 1], n, enough=True)
+
+    def drawn(draw: random.Random) -> float:
+        top, bottom = (statistics.median(draw.choices(side, k=len(side))) for side in (above, below))
+        return top / bottom
+
+    return _bootstrap(whole, n, drawn)
 
 
 def synchronise(device: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rocmlab import isolate
-from rocmlab.readers import decode, hip_tools, inventories, rocminfo, smi
+from rocmlab.readers import decode, hip_tools, inventories, nvidia_smi, rocminfo, smi
 from rocmlab.readers import tools as tool_texts
 
 # Tools whose presence is recorded; those of COMMANDS are also asked.
@@ -43,7 +43,7 @@ COMMANDS = {
     "clinfo": ["clinfo"],
     "rocm-sdk version": ["rocm-sdk", "version"],
     "rocm-sdk targets": ["rocm-sdk", "targets"],
-    "nvidia-smi": ["nvidia-smi", f"--query-gpu={smi.NVIDIA_QUERY}", "--format=csv,noheader,nounits"],
+    "nvidia-smi": ["nvidia-smi", f"--query-gpu={nvidia_smi.QUERY}", "--format=csv,noheader,nounits"],
 }
 PARSERS = {
     "rocminfo": rocminfo.parse,
@@ -55,7 +55,7 @@ PARSERS = {
     "clinfo": inventories.clinfo,
     "rocm-sdk version": hip_tools.rocm_sdk,
     "rocm-sdk targets": hip_tools.rocm_sdk,
-    "nvidia-smi": smi.parse_nvidia,
+    "nvidia-smi": nvidia_smi.parse,
 }
 LIMIT_S = 5
 KEPT_CHARACTERS = 600

@@ -240,11 +240,11 @@ def test_the_console_ends_with_one_next_step_and_the_ways_out():
 
 
 def test_the_list_of_nvidias_driver_is_the_one_that_counts():
-    from rocmlab.readers import smi
+    from rocmlab.readers import nvidia_smi
 
     line = "0, NVIDIA H200, 575.57.08, 31, 77.0, 700.0, 345, 3201, 0, 143771, 4, 16, 16, 5, 5\n"
     bus = [{"name": f"NVIDIA 10de:233{n}", "vendor": "NVIDIA"} for n in range(8)] + [{"name": "AMD x", "vendor": "AMD"}]
-    probe = {"tools": {"nvidia-smi": {"parsed": smi.parse_nvidia(line)}}, "gpus": bus, "system_gpus": ["..."]}
+    probe = {"tools": {"nvidia-smi": {"parsed": nvidia_smi.parse(line)}}, "gpus": bus, "system_gpus": ["..."]}
     joined = subject._joined(probe)
     assert joined["system_gpus"] == ["AMD x", "NVIDIA H200"]
     assert joined["gpus"][1]["link"] == {"current_link_width": "16", "max_link_width": "16"}

@@ -62,6 +62,11 @@ def test_a_machine_of_two_paces_does_not_bend_the_ratio():
     assert timing.ratio_interval(above, below).median == 1.0  # of medians: 0.5
 
 
+def test_there_is_no_ratio_to_nothing():
+    assert timing.ratio_interval([], []) is None
+    assert timing.ratio_interval([1.0, 2.0], [1.0, 0.0]) is None  # a damaged record of others
+
+
 def test_samples_of_two_runs_are_drawn_apart():
     assert timing.apart_interval([], [1.0]) is None
     few = timing.apart_interval([2.0, 3.0, 4.0], [1.0, 1.0, 2.0])

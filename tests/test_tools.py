@@ -6,7 +6,7 @@ import pytest
 from cases import answer
 
 from rocmlab import readers, tools
-from rocmlab.readers import hip_tools, inventories, rocminfo, smi
+from rocmlab.readers import hip_tools, inventories, nvidia_smi, rocminfo, smi
 
 AGENTS = """\
 ROCk module version 6.12.12 is loaded
@@ -263,10 +263,10 @@ def test_a_guide_with_headings_that_quotes_output_is_no_output(tmp_path):
 
 def test_nvidia_smi():
     line = "0, NVIDIA H100 80GB HBM3, 570.86.15, 33, 71.09, 700.00, 345, 2619, 0, 81559, 4, 16, 16, 5, 5"
-    (row,) = smi.parse_nvidia(line + "\n")
+    (row,) = nvidia_smi.parse(line + "\n")
     assert (row["name"], row["driver"], row["temp_c"]) == ("NVIDIA H100 80GB HBM3", "570.86.15", 33.0)
     assert row["memory_total_bytes"] == 81559 * 2**20 and row["link"]["width"] == 16.0
-    unknown = smi.parse_nvidia(line.replace("33,", "[N/A],"))[0]
+    unknown = nvidia_smi.parse(line.replace("33,", "[N/A],"))[0]
     assert unknown["temp_c"] is None
 
 

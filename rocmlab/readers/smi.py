@@ -1,4 +1,4 @@
-"""rocm-smi, amd-smi and nvidia-smi: text, tables and JSON of several generations, to one row a GPU.
+"""rocm-smi and amd-smi: text, tables and JSON of several generations, to one row a GPU.
 
 A row: index, name, arch, bus, temp_c, temp_hotspot_c, power_w, power_cap_w, sclk_mhz, sclk_max_mhz (the highest that
 the card allows), mclk_mhz, mclk_max_mhz, use_percent, memory_total_bytes, memory_used_bytes, spilled_bytes (GTT, the
@@ -51,11 +51,6 @@ JSON_KEYS = {
     "vram total used memory (b)": "memory_used_bytes",
     "gtt total used memory (b)": "spilled_bytes",
 }
-NVIDIA_QUERY = (
-    "index,name,driver_version,temperature.gpu,power.draw,power.limit,clocks.sm,clocks.mem,utilization.gpu,"
-    "memory.total,memory.used,pcie.link.width.current,pcie.link.width.max,pcie.link.gen.current,pcie.link.gen.max"
-)
-
 
 # amd-smi tells that the clock is held down, not by what.
 THROTTLE = {"THROTTLED": ["throttle status"], "UNTHROTTLED": []}
@@ -289,37 +284,3 @@ def _tree_row(found: dict[str, Any]) -> dict[str, Any]:
         limited_by=THROTTLE.get(str(found.get("POWER/THROTTLE_STATUS")).upper()),
         driver=found.get("DRIVER/VERSION"),
     )
-
-
-# ---- nvidia-smi
-
-
-def parse_nvidia(text: str) -> list[dict[str, Any]]:
-    """Read `nvidia-smi --query-gpu=NVIDIA_QUERY --format=csv,noheader,nounits`, one row a GPU."""
-    rows = []
-    for line in text.splitlines():
-        parts = [part.strip() for part in line.split(",")]
-        if len(parts) == len(NVIDIA_QUERY.split(",")) and parts[0].isdigit():
-            values = [None if part.startswith("[") or part in ("N/A", "") else part for part in parts]
-            rows.append(_nvidia_row(values))
-    return rows
-
-
-def _nvidia_row(values: list[str | None]) -> dict[str, Any]:
-    index, name, driver, *rest = values
-    temp, power, cap, sclk, mclk, use, total, used, width, max_width, gen, max_gen = (number(one) for one in rest)
-    link = {"width": width, "max_width": max_width, "generation": gen, "max_generation": max_gen}
-    found = row(
-        index=int(index or 0),
-        name=name,
-        driver=driver,
-        temp_c=temp,
-        power_w=power,
-        power_cap_w=cap,
-        sclk_mhz=sclk,
-        mclk_mhz=mclk,
-        use_percent=use,
-        memory_total_bytes=None if total is None else total * 2**20,
-        memory_used_bytes=None if used is None else used * 2**20,
-    )
-    return {**found, "link": link}

@@ -43,7 +43,7 @@ def low_gpu(clues: Clues) -> Finding | None:
 
 
 def _range(clues: Clues, busy: float) -> str:
-    """Return "15 to 20%" where a trace of the step shows kernels at work for less: a replay's gaps are no work, and
+    """Return "15-20%" where a trace of the step shows kernels at work for less: a replay's gaps are no work, and
     monitors differ in what they count."""
     traced = clues.quantity("D_busy")
     least = 100 * traced.ms / clues.step.ms if traced and clues.step else busy

@@ -393,6 +393,14 @@ def variants(clues):
     return {one["code"]: one["variant"] for one in everyday.judge(clues, hypotheses.judge(clues))}
 
 
+def test_a_monitor_s_share_of_the_gpu_is_a_range_where_a_trace_shows_less():
+    """Of 18.9 ms a replay takes 4.53 (24%), its kernels 3.38 (18%); without a trace there is one number."""
+    traced = m.host_bound()
+    traced["quantities"]["D_busy"] = {"ms": 3.38, "low": 3.3, "high": 3.5, "n": 3, "grade": "A", "valid": True}
+    said = [findings.say(everyday.low_gpu(m.clues(one, m.h200_rows())))["sentence"] for one in (traced, m.host_bound())]
+    assert "only 18-24% of a decode step" in said[0] and "only 24% of a decode step" in said[1]
+
+
 def test_the_two_everyday_questions():
     on_windows = dataclasses.replace(m.gfx1032(), snapshot=m.snapshot("Windows-11-10.0.26100-SP0"))
     assert variants(m.h200()) == {"TASK_MANAGER_GPU": "low", "CPU_SHARE": "gpu"}

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made import generation, study
 
-from rocmlab import bundle, readers, reference, results, sides, tables
+from rocmlab import bundle, readers, reference, results, sides, sweep, tables
 from rocmlab.sections import compare as section_13
 from rocmlab.sections import generation as section_03
 
@@ -28,6 +28,19 @@ def test_a_committed_reference_is_small_and_can_be_read(path):
         assert results.redact(text) == text, f"{one} holds something private"
         if one.suffix == ".jsonl":
             assert results.parse_lines(text)[1] == 0
+
+
+@pytest.mark.parametrize("name", ["h200", "cpu-2-cores"])
+def test_05_and_13_say_the_same_throughput(name):
+    path = reference.folder() / name
+    table = sweep.by_batch(results.rows(path, "batches"))
+    said = {(line["context_tokens"], line["batch"]): line["decode_tok_s"].median for line in table.to_dict("records")
+            if not line["padded"]}  # fmt: skip
+    items = [one for one in sides.of_folder(path, name).items if one.question == "batch"]
+    assert len(items) == len(said) > 2
+    for item in items:
+        batch, context = item.what.removeprefix("batch ").removesuffix(" tokens").split(", ")
+        assert item.value == pytest.approx(said[int(context), int(batch)], rel=1e-6)
 
 
 def test_every_folder_there_is_read_by_every_report():
